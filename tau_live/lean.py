@@ -210,10 +210,10 @@ def _record(store: "Path", *, who: str, at: float, reason: str) -> str | None:
         return None
     from tau_live.core.records import AuditEntry
     from tau_live.core.settings import Settings
-    from tau_live.operate.access import write_down
+    from tau_live.operate.access import record_entry
 
     entry = AuditEntry(at=at, who=who, action="kill", reason=reason, details=details)
-    return write_down(Settings(store=store), entry)
+    return record_entry(Settings(store=store), entry)
 
 
 def is_plain(reason: str) -> bool:

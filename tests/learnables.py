@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tau_live.core.records import Decision, LearnableRollout, Reason, Reward, Rollout, RolloutStatus
-from tau_live.learn.trajectories import Collected, trajectories_of
+from tau_live.learn.trajectories import CollectedRollouts, trajectories_of
 from tau_live.rl.batch import Trajectories
 from tau_live.rl.features import WIDTH, encode, pack
 
@@ -60,7 +60,7 @@ def earned(one: LearnableRollout, **weights: float) -> dict[str, float]:
     return given
 
 
-def collected(*rollouts: LearnableRollout, **options: Any) -> Collected:
+def collected(*rollouts: LearnableRollout, **options: Any) -> CollectedRollouts:
     known: dict[str, Any] = {"versions": [1, 2, 3], "discount": 0.9, "earned": earned}
     return trajectories_of(rollouts, "model", **(known | options))
 

@@ -22,7 +22,7 @@ from tau_live.core.records import (
 )
 from tau_live.core.settings import Settings
 from tau_live.decisions.decider import Decider
-from tau_live.learn.learner import Lessons
+from tau_live.learn.learner import PointLearner
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import encode
 from tau_live.rl.policy import Policy, PolicyConfig
@@ -102,7 +102,7 @@ class World:
         return rewarded(decision, float(rng.random() < means[place]), self.made)
 
     def learn(self, fresh: list[LearnableRollout]) -> None:
-        lessons = Lessons(
+        point_learner = PointLearner(
             self.settings,
             PPOConfig(),
             point="model",
@@ -110,7 +110,7 @@ class World:
             state=self.state,
             at=float(self.made),
         )
-        result, _ = lessons.learnt(fresh, self.past, new=lessons.collect(fresh))
+        result, _ = point_learner.learn(fresh, self.past, new=point_learner.collect(fresh))
         self.past += fresh
         if result is None or result.skipped_reason or result.undone:
             return

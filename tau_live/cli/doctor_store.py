@@ -24,8 +24,7 @@ from tau_live.core.settings import Learner, Settings, here
 from tau_live.decisions.policy_files import check_policy, checkpoint_folder
 from tau_live.learn.learner import LEASE
 from tau_live.learn.monitoring import monitor_figures
-from tau_live.operate.alert_rules import grew
-from tau_live.operate.alert_rules import lately as is_recent
+from tau_live.operate.alert_rules import growth_times, is_recent
 from tau_live.operate.report.summary import MANY_RERUNS, deadlines, outside_range, range_advice
 from tau_live.operate.status import (
     REWARDS,
@@ -333,7 +332,7 @@ def _rewards_sent(store: Store) -> Check:
 def _drops(store: Store, file: Path, *, now: float) -> Iterator[Check]:
     """Yield what was lost lately; older losses need no action."""
     counts = counters_of(store, file)
-    lost, grown = lost_events(counts), grew(counts, store.alerts.notes())
+    lost, grown = lost_events(counts), growth_times(counts, store.alerts.notes())
     recent = {name: n for name, n in lost.items() if is_recent(grown[name], now=now)}
     if not recent:
         before = f" in the last day; {number(sum(lost.values()))} before" if lost else ""
@@ -434,7 +433,7 @@ def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> It
     """
     rows = recent_rows(file, limit=2_000)
     counters = store.counters.counts()
-    grown = grew(counters, store.alerts.notes())
+    grown = growth_times(counters, store.alerts.notes())
     counts = {
         name: n for name, n in counters.items() if name in grown and is_recent(grown[name], now=now)
     }

@@ -32,8 +32,8 @@ from tau_live.learn.evaluation.records import (
     Target,
     best_fixed,
     constant,
-    of_function,
-    of_policy,
+    function_target,
+    policy_target,
     stored_records,
     uniform,
 )
@@ -228,14 +228,14 @@ def _part(
             since=request.since,
             limit=request.limit,
             width=width,
-            given=function is not None,
+            with_features=function is not None,
             tell=tell,
         )
     if policy is not None:
         name = f"version {version}" if version else "version 0, untrained"
-        return Part(name, point, logged, of_policy(policy))
+        return Part(name, point, logged, policy_target(policy))
     if function is not None:
-        return Part(spec, point, logged, of_function(function, spec))
+        return Part(spec, point, logged, function_target(function, spec))
     name, target = _rule(spec, logged)
     return Part(name, point, logged, target)
 

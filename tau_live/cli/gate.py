@@ -35,7 +35,7 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.memory_holds import MemoryHold, memory_holds
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
-from tau_live.operate.stops import Killed, ended_by, killed_of
+from tau_live.operate.stops import KillState, ended_by, killed_of
 from tau_live.store.roles import Store
 
 HOLD = "gate_hold"
@@ -226,7 +226,7 @@ def hold_gate(store: Store, settings: Settings, *, reason: str, who: str, at: fl
 
 def _facts(
     row: GateRow,
-    killed: Killed | None,
+    killed: KillState | None,
     newest: Sequence[GateEntry],
     holds: Sequence[MemoryHold],
     *,

@@ -24,7 +24,7 @@ from tau_live.core.reasons import MEANS, Part, pauses_by_part
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings, place_paths
 from tau_live.core.switch import killed_by
-from tau_live.operate.access import write_down
+from tau_live.operate.access import record_entry
 from tau_live.operate.stops import SUFFIX, kill_file, pause_parts, resume_parts
 from tau_live.operate.stops import kill as switch_off
 from tau_live.operate.stops import unkill as switch_on
@@ -45,7 +45,7 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
     file = kill_file(settings.store, settings.kill_file)
     before = switch_off(file, reason, who=who, at=at)
     details = {"file": str(file), "idempotent": before is not None}
-    problem = write_down(
+    problem = record_entry(
         settings, AuditEntry(at=at, who=who, action="kill", reason=reason, details=details)
     )
     if as_json:
@@ -101,7 +101,7 @@ def unkill(path: Path | None, as_json: bool, reason: str) -> None:
             f"the kill switch stays on: {file} cannot be removed: {why}; remove it with {by_hand}"
         ) from error
     details = {"file": str(file), "idempotent": before is None}
-    problem = write_down(
+    problem = record_entry(
         settings, AuditEntry(at=at, who=who, action="unkill", reason=reason, details=details)
     )
     if as_json:

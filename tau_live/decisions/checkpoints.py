@@ -1,12 +1,12 @@
 """Policies on disk: arrays with a checksum and a lineage, in numpy's own format, never pickle.
 
 A checkpoint is written beside its final name, flushed to the disk and renamed, so that a reader
-sees the whole of it or none of it. Two checksums describe it: one of its arrays and its lineage,
-the same on every machine, and one of every byte of the file, in the comment that ends it. The first
-is made of one for each array, so that who needs only some of them can verify these alone.
+sees the whole of it or none of it. It has two checksums: one of its arrays and its lineage, the
+same on every machine, and one of every byte of the file, in the comment that ends it. The first is
+made of one for each array, so that a reader of only some arrays can verify these alone.
 
-The list of an archive's entries can hold millions of them, an entry can claim to unpack to any
-size, and an array any shape: each would take its memory before it is found to be untrue.
+A hostile archive can list millions of entries, an entry can claim to unpack to any size, and an
+array to have any shape: each claim is checked before memory is allocated for it.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
 )
-"""What zipfile, numpy and json raise for a file that was made to harm."""
+"""The errors that zipfile, numpy and json raise for a hostile file."""
 
 
 class _Header(TypedDict):
@@ -87,15 +87,15 @@ _Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Everything that one version of a policy is, and what it came from.
+    """One version of a policy, with its lineage.
 
     Attributes:
         version: Its number.
         point: The decision point.
         parent: The version it was made from; 0 is the untrained policy.
-        parent_sha256: That one's checksum; empty for the untrained policy.
+        parent_sha256: The parent's checksum; empty for the untrained policy.
         arrays: The policy and the state of its training.
-        metadata: What made it: algorithm, seed, numpy version.
+        metadata: How it was made: algorithm, seed, numpy version.
         sha256: The checksum; the same arrays and lineage give the same on every machine.
     """
 
@@ -123,28 +123,28 @@ class Checkpoint:
 
 
 def file_of(version: int, sha256: str = "") -> str:
-    """Return the name of a version's file; with its checksum, no other content has the same.
+    """Return the name of a version's file; with a checksum, it is unique to its content.
 
-    So a learner that was stopped for longer than its lease cannot write over what has been made
-    in its place.
+    So a learner that was stopped for longer than its lease cannot overwrite the version that was
+    made in its place.
     """
     return f"{version:09d}-{sha256[:16]}.npz" if sha256 else f"{version:09d}.npz"
 
 
 def is_checkpoint(name: str) -> bool:
-    """Say whether a file of this name may be a checkpoint."""
+    """Whether a file of this name may be a checkpoint."""
     return _FILE.fullmatch(name) is not None
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint; what stood under its name is there until the new one replaces it.
+    """Write a checkpoint, replacing a file of the same name atomically; return its path.
 
     Args:
-        folder: Of the store's checkpoints.
-        checkpoint: What is written.
+        folder: The folder of the store's checkpoints.
+        checkpoint: The checkpoint.
 
     Raises:
-        CheckpointError: It could not be written, or holds what only pickle could write.
+        CheckpointError: It could not be written, or holds objects that only pickle could write.
         StoreFilesError: There is no room for it now, or the disk fails.
     """
     path = folder / file_of(checkpoint.version)
@@ -172,7 +172,7 @@ def _content(checkpoint: Checkpoint) -> bytes:
         "parent_sha256": checkpoint.parent_sha256,
         "metadata": {"numpy": np.__version__, **checkpoint.metadata},
         "arrays": sha256s,
-        "sha256": checkpoint._sha256_of(sha256s),  # noqa: SLF001  # of what was just added up
+        "sha256": checkpoint._sha256_of(sha256s),  # noqa: SLF001  # not computed twice
     }
     text = json.dumps(header, sort_keys=True, allow_nan=False).encode()
     arrays = {_HEADER: np.frombuffer(text, dtype=np.uint8)} | {
@@ -211,16 +211,16 @@ def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
 def load_some(
     path: Path, names: Collection[str], *, sha256: str | None = None
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """Read some arrays of a checkpoint and verify these; of the others nothing is read.
+    """Read some arrays of a checkpoint and verify these; the others are not read.
 
     Args:
         path: Its file.
-        names: Of the arrays; those that are not there are left out.
+        names: Names of the arrays; missing ones are left out.
         sha256: The checksum that the store knows; ``None`` trusts the file's own.
 
     Raises:
-        CheckpointError: It is missing, of another format, not the one expected, or what was read
-            of it is damaged.
+        CheckpointError: It is missing, of another format, not the one expected, or damaged in the
+            part that was read.
         StoreUnavailableError: This process cannot read it now, or is about to end.
     """
     return dict(_load(path, names, sha256).arrays)
@@ -228,7 +228,7 @@ def load_some(
 
 def _load(path: Path, names: Collection[str] | None, sha256: str | None) -> Checkpoint:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # it might have no end
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never end
             raise ValueError("it is not a regular file")
         with path.open("rb") as file:
             read = file if names is not None else io.BytesIO(_verified_bytes(file))
@@ -245,7 +245,7 @@ def _load(path: Path, names: Collection[str] | None, sha256: str | None) -> Chec
         raise _read_error(path, error) from error
     known = header["arrays"]
     expected = {name: known[name] for name in known if names is None or name in names}
-    # The second is that of the lineage and of all arrays.
+    # the second checksum is that of the lineage and of all arrays
     if checkpoint.sha256s != expected or checkpoint._sha256_of(known) != header["sha256"]:  # noqa: SLF001
         raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not match")
     if sha256 is not None and header["sha256"] != sha256:
@@ -254,17 +254,17 @@ def _load(path: Path, names: Collection[str] | None, sha256: str | None) -> Chec
 
 
 def _read_error(path: Path, error: Exception) -> TauLiveError:
-    """Return what it means that a file could not be read: a process that ends proves nothing."""
-    now = f"this process cannot read checkpoint {path} now: {error}"
+    """Return the error of an unreadable file; while a process ends, that is no sign of damage."""
+    message = f"this process cannot read checkpoint {path} now: {error}"
     if is_passing(error):
-        return StoreFilesError(now)
+        return StoreFilesError(message)
     if sys.is_finalizing() or not threading.main_thread().is_alive():
-        return StoreUnavailableError(now)
+        return StoreUnavailableError(message)
     return CheckpointError(f"cannot read checkpoint {path}: {error}")
 
 
 def _verified_bytes(file: IO[bytes]) -> bytes:
-    """Return the bytes of a file, once the checksum at its end is that of all others."""
+    """Return the bytes of a file, after verifying the checksum at its end."""
     _check_claims(file, None)
     content = file.read()
     body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
@@ -274,14 +274,14 @@ def _verified_bytes(file: IO[bytes]) -> bytes:
 
 
 def _read_arrays(file: IO[bytes], names: Collection[str] | None) -> tuple[_Header, _Arrays]:
-    """Return the header of a file and those arrays, or all."""
+    """Return the header of a file and the named arrays; ``None`` reads all."""
     _check_claims(file, names)
     with np.load(file, allow_pickle=False) as archive:
         header: _Header = json.loads(archive[_HEADER].tobytes())
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r}, expected {FORMAT}")
-        held = [name for name in archive.files if name.startswith("a.")]
-        arrays = {name[2:]: archive[name] for name in held if names is None or name[2:] in names}
+        entries = [name for name in archive.files if name.startswith("a.")]
+        arrays = {name[2:]: archive[name] for name in entries if names is None or name[2:] in names}
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise ValueError("it contains an entry that is not an array")
     if not isinstance(header["arrays"], dict):
@@ -290,10 +290,12 @@ def _read_arrays(file: IO[bytes], names: Collection[str] | None) -> tuple[_Heade
 
 
 def _check_claims(file: IO[bytes], names: Collection[str] | None) -> None:
-    """Raise if a file claims to be more than it may be, before any of it is read.
+    """Check the sizes that a file claims, before any of it is read.
 
-    Its entries may not be larger than they may be, nor the arrays in those that will be read than
-    these entries. Raises: ValueError.
+    Its entries must be within the limits, and the arrays to be read within their entries.
+
+    Raises:
+        ValueError: A claimed size is too large, or an entry is damaged or compressed.
     """
     _check_list(file)
     header = f"{_HEADER}.npy"
@@ -315,10 +317,11 @@ def _check_claims(file: IO[bytes], names: Collection[str] | None) -> None:
 
 
 def _check_list(file: IO[bytes]) -> None:
-    """Raise if the list of an archive's entries is long, or is not where its end says.
+    """Check the size and the place of the list of an archive's entries.
 
     Raises:
-        ValueError: So it is, or the file is no archive of ours at all.
+        ValueError: The list is too long or not where the end record says, or the file is no
+            checkpoint at all.
     """
     size = file.seek(0, os.SEEK_END)
     if size > SIZE_LIMIT:
@@ -343,11 +346,11 @@ def _check_list(file: IO[bytes]) -> None:
 def _check_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
     with archive.open(entry) as member:
         version = np.lib.format.read_magic(member)
-        read = {
+        read_header = {
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
-        shape, _, dtype = read(member)
+        shape, _, dtype = read_header(member)
         claimed = prod(shape) * dtype.itemsize
         if dtype.hasobject or min(shape, default=0) < 0 or claimed > entry.file_size:
             raise ValueError(f"{entry.filename!r} claims to be an array of {claimed} bytes")
@@ -356,7 +359,7 @@ def _check_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
 def prune(folder: Path, *, keep: int, needed: frozenset[int]) -> list[int]:
     """Delete all but the ``keep`` newest checkpoints and those that are needed.
 
-    What a process that died left half written goes as well; a file that cannot be deleted stays.
+    Half-written files of processes that died are deleted too; a file that cannot be deleted stays.
 
     Returns:
         The versions whose files are gone.
@@ -368,12 +371,12 @@ def prune(folder: Path, *, keep: int, needed: frozenset[int]) -> list[int]:
             versions.setdefault(int(match[1]), []).append(path)
     sweep(folder)
     old = sorted(versions)[: max(0, len(versions) - max(0, keep))]
-    gone = []
+    deleted = []
     for version in old:
         if version not in needed:
             left = [path for path in versions[version] if not _delete(path)]
-            gone += [] if left else [version]
-    return gone
+            deleted += [] if left else [version]
+    return deleted
 
 
 def _delete(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""One decision: the host's offer is read, an option is chosen, the decision is recorded."""
+"""One decision: reading the host's offer, choosing an option, recording the decision."""
 
 import itertools
 import time
@@ -26,45 +26,45 @@ from tau_live.core.plugins import Plugins
 from tau_live.core.reasons import FOREIGN_DEFAULT, PAUSED
 from tau_live.core.redaction import clean_id
 from tau_live.core.settings import Settings
-from tau_live.decisions.decider import CONTROL, NEITHER, Arm, Decided, Decider
+from tau_live.decisions.decider import CONTROL, NEITHER, Arm, Decider, PolicyChoice
 from tau_live.decisions.runs import PendingDecision, RunEvents, RunHandle, Stamp
 from tau_live.record.inbox import Inbox
-from tau_live.rl.features import Kept, size_of
+from tau_live.rl.features import FrozenRow, size_of
 
 STOPPED = "stopped"
 _ALL = Mask()
 
 POINTS = 64
-"""So many points are named; the defaults of others are counted under ``OTHERS``."""
+"""Most points with a counter of foreign defaults; those of others count under ``OTHERS``."""
 
 OTHERS = "(others)"
 
-Read = Callable[[str, object], Kept | None]
+Read = Callable[[str, object], FrozenRow | None]
 
 PARTS_LIMIT = 65_536
-"""When so much of features was read, those of further options are left out."""
+"""Most parts of features that are read of one decision; those of further options are left out."""
 
-_WALKED = 4  # times as long as a row of numbers takes a part of another
+_WALKED = 4  # cost of a part of a mixed row, relative to a row of numbers
 
 
 class Offer(NamedTuple):
     """The options of one decision, ready to be encoded.
 
     Attributes:
-        names: ``[A]``, what they are called, each once.
-        originals: ``[A]``, as the host handed them over.
+        names: ``[A]``, their distinct names.
+        originals: ``[A]``, the host's own objects.
         features: ``[A]``, plain data or ``None``.
         default: The index of the host's own choice; ``None`` if it is not among them.
-        own: The index of what the host does without us; ``None`` if it is not among them.
-        cut: How many options were too many.
-        unread: Of how many options the features were too much.
-        allowed: ``[A]``, which may be chosen this time; ``None`` if all may.
+        own: The index of the option that the host takes without us; ``None`` if not among them.
+        cut: How many options were left out as too many.
+        unread: How many options' features were left out as too much.
+        allowed: ``[A]``, which are allowed this time; ``None`` if all are.
         explored: ``[A]``, which may be explored; ``None`` if all may.
     """
 
     names: tuple[str, ...]
     originals: tuple[object, ...]
-    features: tuple[Kept | None, ...]
+    features: tuple[FrozenRow | None, ...]
     default: int | None
     own: int | None
     cut: int
@@ -73,28 +73,29 @@ class Offer(NamedTuple):
     unread: int = 0
 
     def choosable(self) -> dict[str, Mapping[str, object]]:
-        """Return the options that may be chosen, with copies of their features."""
-        named = zip(self.names, self.features, strict=True)
-        may = self.allowed or itertools.repeat(True)
-        return {name: {**(features or {})} for name, features in itertools.compress(named, may)}
+        """Return the allowed options, with copies of their features."""
+        options = zip(self.names, self.features, strict=True)
+        mask = self.allowed or itertools.repeat(True)
+        return {name: {**(features or {})} for name, features in itertools.compress(options, mask)}
 
     def choosable_default(self) -> str | None:
-        """Return the host's own choice, if it may be chosen."""
+        """Return the host's own choice, if it is allowed."""
         at = self.default
-        may = at is not None and (self.allowed is None or self.allowed[at])
-        return self.names[at] if at is not None and may else None
+        if at is None or not (self.allowed is None or self.allowed[at]):
+            return None
+        return self.names[at]
 
 
 def offer_of(listed: OptionList, default: object, *, mask: Mask, read: Read) -> Offer | None:
-    """Return what may be chosen, as plain data; ``None`` if nothing may.
+    """Return the options as plain data; ``None`` if there is none that is allowed.
 
-    Options that are called the same are one; what is beyond ``OPTIONS_LIMIT`` is left out
-    and counted, unless it is the default. Of so many, those not allowed are left out first.
+    Options of the same name are one; options beyond ``OPTIONS_LIMIT`` are left out and counted,
+    unless one is the default. Of so many, those not allowed are left out first.
 
     Args:
         listed: The options as the host has them.
         default: The host's own choice.
-        mask: What may be chosen.
+        mask: Which options are allowed, and which may be explored.
         read: Returns an option's features as plain data.
     """
     room, unread = PARTS_LIMIT, 0
@@ -102,7 +103,7 @@ def offer_of(listed: OptionList, default: object, *, mask: Mask, read: Read) -> 
     wanted = None if default is None else text_of(default)
     names: dict[str, int] = {}
     kept: list[object] = []
-    features: list[Kept | None] = []
+    features: list[FrozenRow | None] = []
     cut = listed.beyond
     for original, own in zip(listed.originals, listed.features, strict=True):
         name = text_of(original)
@@ -122,12 +123,12 @@ def offer_of(listed: OptionList, default: object, *, mask: Mask, read: Read) -> 
         return None
     at = None if wanted is None else names.get(wanted)
     own = 0 if wanted is None else at
-    may: tuple[bool, ...] | None = None
+    allowed: tuple[bool, ...] | None = None
     if mask.names is not None:
-        may = tuple(name in mask.names for name in names)
-        if not any(may):
+        allowed = tuple(name in mask.names for name in names)
+        if not any(allowed):
             return None
-        own = at if wanted is not None and mask.allows(wanted) else may.index(True)
+        own = at if wanted is not None and mask.allows(wanted) else allowed.index(True)
     return Offer(
         tuple(names),
         tuple(kept),
@@ -135,7 +136,7 @@ def offer_of(listed: OptionList, default: object, *, mask: Mask, read: Read) -> 
         at,
         own,
         cut,
-        None if may is None or all(may) else may,
+        None if allowed is None or all(allowed) else allowed,
         None
         if mask.unexplored.isdisjoint(names)
         else tuple(name not in mask.unexplored for name in names),
@@ -143,7 +144,7 @@ def offer_of(listed: OptionList, default: object, *, mask: Mask, read: Read) -> 
     )
 
 
-def _parts_of(row: Kept) -> int:
+def _parts_of(row: FrozenRow) -> int:
     if row.names:
         return len(row)
     if not row.parts:
@@ -151,23 +152,23 @@ def _parts_of(row: Kept) -> int:
     return row.parts
 
 
-def decision_event(  # noqa: PLR0913  # what a row holds
+def decision_event(  # noqa: PLR0913  # the fields of a row
     handle: RunHandle,
     ordinal: int,
     stamp: Stamp,
     *,
     point: str,
     offer: Offer,
-    context: Kept,
-    decided: Decided | None,
+    context: FrozenRow,
+    policy_choice: PolicyChoice | None,
     applied: int | None,
     why_not: str | None,
     latency_us: float,
     arm: Arm,
 ) -> Decision:
-    """Return a decision: the policy's, or the host's own with the reason why not ours."""
+    """Return the event of a decision: the policy's, or the host's own with ``why_not``."""
     names, explored = offer.names, offer.explored
-    served = decided is not None and why_not is None
+    served = policy_choice is not None and why_not is None
     return Decision(
         **stamp,
         host=handle.host,
@@ -180,15 +181,15 @@ def decision_event(  # noqa: PLR0913  # what a row holds
         exploit_only=None
         if explored is None
         else tuple(name for name, may in zip(names, explored, strict=True) if not may),
-        chosen=names[decided.place] if decided else None,
+        chosen=names[policy_choice.place] if policy_choice else None,
         applied=None if applied is None else names[applied],
         default=None if offer.default is None else names[offer.default],
         source="policy" if served else "default",
         why_not=why_not,
-        propensity=decided.propensity if decided and served else None,
-        probabilities=decided.probabilities if decided else (),
-        value=decided.value if decided else None,
-        policy_version=decided.version if decided else 0,
+        propensity=policy_choice.propensity if policy_choice and served else None,
+        probabilities=policy_choice.probabilities if policy_choice else (),
+        value=policy_choice.value if policy_choice else None,
+        policy_version=policy_choice.version if policy_choice else 0,
         arm=arm.name,
         share=arm.share,
         latency_us=latency_us,
@@ -200,7 +201,7 @@ def decision_event(  # noqa: PLR0913  # what a row holds
         }
         if any(offer.features)
         else {},
-        encoded=decided.encoded if decided else b"",
+        encoded=policy_choice.encoded if policy_choice else b"",
     )
 
 
@@ -217,23 +218,23 @@ def _warn_of_default(point: str, default: str, options: tuple[str, ...]) -> None
 
 
 class Decisions:
-    """Answers what hosts ask, from memory, within the deadline or with the host's own choice.
+    """Decides for hosts, from memory: within the deadline, or with the host's own choice.
 
-    A decision for which its thread worked longer than the deadline is recorded, and not served.
-    Waiting for the processor does not count: where that is scarce the host waits for it whatever
-    is decided, and has lost nothing by the better choice.
+    A decision that took its thread more processor time than the deadline is recorded, and not
+    served. Waiting for the processor does not count: where it is scarce, the host waits in any
+    case, and loses nothing by the better choice.
 
     Args:
-        settings: The deadline, and the share of rollouts that is kept back for the control.
-        gate: Says whether a run is recorded, and counts each decision that was served as a success.
+        settings: The deadline, and the share of rollouts reserved for the control.
+        gate: Tells whether runs are recorded, and counts each served decision as a success.
         guard: The border to the host.
         decider: The policies in service.
         plugins: May answer before the policy.
-        inbox: Takes the events of decisions; its thread warns, as a host's logging may be slow.
+        inbox: Takes the events of decisions; its thread logs warnings, as logging may be slow.
         events: Makes events of runs.
-        count: Counts by name what was refused or cut.
+        count: Adds to a counter, by name, what was refused or cut.
         begin_run: Begins a run inside one of another process (or runtime), to decide in it.
-        end_run: Ends it.
+        end_run: Ends that run.
     """
 
     def __init__(  # noqa: PLR0913  # its parts, all keyword-only but one
@@ -259,7 +260,7 @@ class Decisions:
         self._events = events
         self._count = count
         self._begin_run, self._end_run = begin_run, end_run
-        self._counters: dict[str, str] = {}  # of defaults that were not offered, by point
+        self._counters: dict[str, str] = {}  # names of counters of foreign defaults, by point
 
     def decide(  # noqa: PLR0913  # as the door's, all keyword-only but two
         self,
@@ -278,16 +279,16 @@ class Decisions:
 
         Args:
             handle: The run; it may be over.
-            point: The place where the host chooses.
-            options: What may be chosen.
-            context: What is known about the situation.
+            point: The decision point.
+            options: The options, as names or with features.
+            context: The context of the decision.
             default: The host's own choice.
-            allowed: Those of the options that may be chosen this time; ``None`` for all.
-            exploit_only: Those that are unsafe to explore.
-            start: The share of runs that the learner decides at first where an adapter acts, 0 in
-                shadow, and from which it climbs on evidence; ``None`` for an explicit decision.
-            unsettled: A decision is appended to it, to be settled once it is known what was
-                applied; ``None`` records it at once.
+            allowed: The options that are allowed this time; ``None`` allows all.
+            exploit_only: The options that are unsafe to explore; ``None`` if none is.
+            start: The initial share of runs that the learner decides where an adapter acts, 0 in
+                shadow, from which it climbs on evidence; ``None`` for an explicit decision.
+            unsettled: The decision is appended to it, to be settled once it is known which option
+                was applied; ``None`` records it at once.
         """
         if handle.home is not self._events:
             own = self._begin_run(
@@ -300,7 +301,7 @@ class Decisions:
                 )  # fmt: skip
             finally:
                 self._end_run(own, None)
-        chosen: Choice | None = None
+        choice: Choice | None = None
         gate, inbox = self._gate, self._inbox
         offered = read_options(options, default)
         is_masked = allowed is not None or exploit_only is not None
@@ -312,7 +313,7 @@ class Decisions:
             self._count("masks_refused", 1)
         elif is_recorded and not inbox.closed and not handle.ended:
             try:
-                chosen = self._choose(
+                choice = self._choose(
                     handle, text_of(point), offered, mask, context=context, default=default,
                     start=start, unsettled=unsettled,
                 )  # fmt: skip
@@ -320,9 +321,9 @@ class Decisions:
                 self._guard.record_failure(Kind.DECISION, error)
         else:
             self._count("decisions_not_recorded", 1)
-        return chosen or own_choice(offered.originals, default, mask)
+        return choice or own_choice(offered.originals, default, mask)
 
-    def _choose(  # noqa: PLR0913  # what was read of the call, and the rest of it
+    def _choose(  # noqa: PLR0913  # the arguments of ``decide``, some of them read
         self,
         handle: RunHandle,
         point: str,
@@ -343,9 +344,9 @@ class Decisions:
         if offer is None:
             return None
         known = events.context(context)
-        ordinal = handle.decided = next(handle.ordinals)
+        ordinal = handle.decision_count = next(handle.ordinals)
         id_ = events.decision_id(handle, ordinal)
-        decided, why_not = self._decide(
+        policy_choice, why_not = self._decide(
             arm, handle, id_, point=point, offer=offer, context=known, refused=refused
         )
         elapsed_ms = (time.perf_counter() - began) * 1e3
@@ -355,10 +356,10 @@ class Decisions:
             self._count("decisions_past_deadline", 1)
         if default is not None and offer.default is None:
             self._count_foreign(point, text_of(default), offer.names)
-        served = decided if why_not is None else None
+        served = policy_choice if why_not is None else None
         event = decision_event(
             handle, ordinal, events.stamp(), point=point, offer=offer, context=known,
-            decided=decided, applied=offer.own if served is None else served.place,
+            policy_choice=policy_choice, applied=offer.own if served is None else served.place,
             why_not=why_not, latency_us=elapsed_ms * 1e3, arm=arm,
         )  # fmt: skip
         if unsettled is None:
@@ -366,8 +367,8 @@ class Decisions:
         else:
             unsettled.append(PendingDecision(self._inbox.put, event))
         if served is None:
-            own = own_choice(offer.originals, default, mask).option
-            return Choice(own, None, "default", id_, event.policy_version, rollout_id)
+            option = own_choice(offer.originals, default, mask).option
+            return Choice(option, None, "default", id_, event.policy_version, rollout_id)
         if Kind.DECISION in self._gate.answers_for:
             self._gate.record_success(Kind.DECISION, at=time.time())
         option = offer.originals[served.place]
@@ -376,9 +377,9 @@ class Decisions:
     def _count_cut(self, offer: Offer | None, offered: OptionList) -> None:
         """Count the options and features that were left out, or that no option was allowed."""
         if offer is None:
-            masked = bool(offered.originals)
-            nothing = "decisions_without_an_allowed_option" if masked else "decisions_of_nothing"
-            self._count(nothing, 1)
+            is_masked = bool(offered.originals)
+            counter = "decisions_without_an_allowed_option" if is_masked else "decisions_of_nothing"
+            self._count(counter, 1)
             return
         if offer.cut:
             self._count("options_cut", offer.cut)
@@ -386,7 +387,7 @@ class Decisions:
             self._count("features_cut", offer.unread)
 
     def _count_foreign(self, point: str, default: str, options: tuple[str, ...]) -> None:
-        """Count a default that was not offered; warn if it is the first at its point here."""
+        """Count a default that was not offered; warn of the first at its point."""
         counter = self._counters.get(point)
         if counter is None and len(self._counters) < POINTS:
             counter = self._counters[point] = f"{FOREIGN_DEFAULT}{clean_id(point)}"
@@ -396,10 +397,10 @@ class Decisions:
     def _arm(
         self, handle: RunHandle, point: str, *, start: float | None, has_control: bool
     ) -> tuple[Arm, str | None]:
-        """Return the arm of a run at a point, which it keeps, and why it may not decide now."""
+        """Return the arm of a run at a point, which it keeps, and why no policy may decide now."""
         if self._decider.paused:
             return NEITHER, PAUSED
-        if self._plugins.keeps_no_text:  # what is stored of it teaches nothing
+        if self._plugins.keeps_no_text:  # nothing could be learned from its row
             return NEITHER, "redactor_disabled"
         if point in self._decider.stopped:
             return Arm(CONTROL, 0.0), STOPPED
@@ -412,7 +413,7 @@ class Decisions:
             arm = handle.arms.setdefault(point, drawn)
         return arm, None
 
-    def _decide(  # noqa: PLR0913  # passed on from there
+    def _decide(  # noqa: PLR0913  # passed on from ``_choose``
         self,
         arm: Arm,
         handle: RunHandle,
@@ -422,17 +423,17 @@ class Decisions:
         offer: Offer,
         context: Mapping[str, object],
         refused: str | None,
-    ) -> tuple[Decided | None, str | None]:
-        """Return what the arm chose, or the learner would have, and why that is not applied.
+    ) -> tuple[PolicyChoice | None, str | None]:
+        """Return the policy's choice, and why it is not applied; ``None`` where it is.
 
-        The first plugin that answers comes before our policy, in the learner's arm alone: the
-        control stays what it was.
+        The first plugin that answers overrules the policy, in the learner's arm alone: the control
+        stays as it is.
         """
         champion = self._decider.champion(point) if arm.name == CONTROL else None
         if refused is not None and (champion is None or refused != STOPPED):
             return None, refused
         try:
-            decided = self._decider.choose(
+            policy_choice = self._decider.choose(
                 id_,
                 point=point,
                 options=list(zip(offer.names, offer.features, strict=True)),
@@ -443,9 +444,9 @@ class Decisions:
                 by=champion,
             )
             if arm.name == CONTROL:
-                return decided, CONTROL if champion is None else None
+                return policy_choice, CONTROL if champion is None else None
             if not self._plugins.listening["decide"]:
-                return decided, None
+                return policy_choice, None
             request = DecisionRequest(
                 run_id=handle.run_id,
                 rollout_id=handle.rollout_id,
@@ -456,9 +457,9 @@ class Decisions:
             )
             answer = self._plugins.decide(request)
             if answer is None:
-                return decided, None
+                return policy_choice, None
             index = offer.names.index(answer.option)
-            return decided.with_answer(index, answer.probability), None
+            return policy_choice.with_answer(index, answer.probability), None
         except Exception as error:  # noqa: BLE001  # counted by the gate; the row says why
             self._guard.record_failure(Kind.DECISION, error)
             return None, f"error: {type(error).__name__}"

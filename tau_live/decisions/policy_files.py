@@ -1,4 +1,4 @@
-"""The files and the shape of a store's policies."""
+"""The checkpoint files of a store, and the configuration of its policies."""
 
 from pathlib import Path
 
@@ -13,20 +13,21 @@ from tau_live.store.roles import Store
 
 
 def policy_config(settings: Settings) -> PolicyConfig:
-    """Return the shape that every policy of these settings has."""
+    """Return the configuration of every policy under these settings."""
     return PolicyConfig(epsilon=settings.exploration)
 
 
 def checkpoint_folder(settings: Settings) -> Path:
-    """Return where the checkpoints of a store are: a folder beside it."""
+    """Return the folder of a store's checkpoints, which is beside it."""
     return policies_of(settings.store)
 
 
 def load_policy(folder: Path, row: PolicyVersion) -> Policy:
-    """Return the policy of a stored version, verified; the learner's part is not read.
+    """Return the policy of a stored version, verified; the learner's state is not read.
 
     Raises:
-        CheckpointError: Its file is missing, what was read of it is damaged, or holds no policy.
+        CheckpointError: Its file is missing, is damaged in the part that was read, or holds no
+            policy.
     """
     names = Policy.initial(PolicyConfig()).arrays().keys()
     arrays = checkpoints.load_some(folder / row.file, names, sha256=row.sha256)
@@ -37,7 +38,7 @@ def load_policy(folder: Path, row: PolicyVersion) -> Policy:
 
 
 def check_policy(folder: Path, row: PolicyVersion) -> None:
-    """Read the whole of a stored version: its policy, and what the learner goes on from.
+    """Read and verify the whole of a stored version: its policy and the learner's state.
 
     Raises:
         CheckpointError: Its file is missing, damaged, or holds no policy.
@@ -55,17 +56,20 @@ def check_policy(folder: Path, row: PolicyVersion) -> None:
 
 
 def needed_versions(store: Store) -> set[int]:
-    """Return the versions whose files are kept: those required, and those that serving was made of.
+    """Return the versions whose files are kept: those required, and the parents of those serving.
 
-    One that an operator or a rollback brought back may have outlived the file of its parent.
+    A version that an operator or a rollback restored may have outlived the file of its parent.
     """
-    serving = {held.version for held in store.policies.in_service().values()}
+    serving = {row.version for row in store.policies.in_service().values()}
     parents = {store.policies.version(version).parent for version in serving if version}
     return required_versions(store) | parents
 
 
 def required_versions(store: Store) -> set[int]:
-    """Return the versions whose files have to be there: those that serve, and the champions."""
-    serving = {held.version for held in store.policies.in_service().values()}
+    """Return the versions whose files must exist: those in service, and the champions."""
+    serving = {row.version for row in store.policies.in_service().values()}
     trials = store.trials.trials().values()
-    return serving | {of for trial in trials for of in (trial.champion, trial.previous) if of}
+    champions = {
+        version for trial in trials for version in (trial.champion, trial.previous) if version
+    }
+    return serving | champions

@@ -1,4 +1,4 @@
-"""Runs of the public door as events: made in the host's thread, so kept short."""
+"""Events of runs, made in the host's thread, so this is kept short."""
 
 import itertools
 import os
@@ -30,38 +30,38 @@ from tau_live.core.records import Reason, decision_id_of, rollout_id_of
 from tau_live.core.redaction import clean_id, sign_id
 from tau_live.core.sanitize import Limits, number_names, plain
 from tau_live.record.shutdown import LazyEvent
-from tau_live.rl.features import Kept, Remembered, copy_row
+from tau_live.rl.features import FrozenRow, RowCache, copy_row
 
 if TYPE_CHECKING:
     from tau_live.decisions.decider import Arm
 
 
 class RunHandle:
-    """The runtime's record of one run that is going on.
+    """The runtime's record of one run under way.
 
     Attributes:
-        host: The framework that runs it; ``OWN_HOST`` for runs of the door.
-        name: What kind of run it is.
+        host: The framework that runs it; ``OWN_HOST`` for runs of the public API.
+        name: The kind of run.
         run_id: The host's key of it.
-        attempt: The try, as far as this process knows.
+        attempt: The number of the attempt, from 1, as far as this process knows.
         execution: Tells this execution from others under the same key.
         run: Host, key and execution, by which the queue knows it.
-        session_id: What runs of one conversation share.
-        parent: The run inside which it runs.
-        epoch: How often the gate had held when it began; it is recorded while that is so.
+        session_id: The id that runs of one conversation share; ``None`` without one.
+        parent: The run inside which it runs; ``None`` for an outermost one.
+        epoch: How often the gate had held when it began; it is recorded while that is unchanged.
         recorded: Whether it is recorded at all.
         ended: Whether it is over.
-        decided: How many decisions it has made.
-        home: What makes its events; a forked child, or a later ``attach``, has another, and one
-            that was read from a pickle none.
-        arms: Who decides it at each point, as it was assigned with the first decision there.
+        decision_count: How many decisions it has made.
+        home: The ``RunEvents`` that makes its events; a forked child, or a later ``attach``, has
+            another, and a run that was unpickled none.
+        arms: The arm at each point, as assigned with the first decision there.
     """
 
     __slots__ = (
         "arms",
         "attempt",
         "children",
-        "decided",
+        "decision_count",
         "ended",
         "epoch",
         "execution",
@@ -77,7 +77,7 @@ class RunHandle:
         "session_id",
     )
 
-    def __init__(  # what it begins with, all keyword-only but its names
+    def __init__(
         self,
         name: str,
         run_id: str,
@@ -104,7 +104,7 @@ class RunHandle:
         self.epoch = epoch
         self.recorded = recorded
         self.ended = False
-        self.decided = 0
+        self.decision_count = 0
         self.ordinals = itertools.count(1)
         self.children = itertools.count(1)
 
@@ -115,11 +115,11 @@ class RunHandle:
 
 
 class PendingDecision:
-    """A decision of an adapter, reported once it is known what its host did with it.
+    """A decision of an adapter, reported once it is known which option its host applied.
 
     Args:
         put: Takes the event.
-        event: The decision, as if its host applied what was chosen.
+        event: The decision, as if its host applied the chosen option.
     """
 
     def __init__(self, put: Callable[[Event], object], event: ev.Decision) -> None:
@@ -128,7 +128,7 @@ class PendingDecision:
         self._settled = False
 
     def settle(self, instead: str | None = None) -> None:
-        """Report it, once: as applied, or why the host did something else ``instead``."""
+        """Report it, once: as applied, or with the reason ``instead`` for which it was not."""
         if self._settled:
             return
         self._settled = True
@@ -142,7 +142,7 @@ class PendingDecision:
 
 
 class Stamp(TypedDict):
-    """Epoch seconds, the monotonic clock, which of its process's events it is, and the process."""
+    """The origin of an event: epoch seconds, monotonic clock, sequence number, process id."""
 
     at: float
     mono_ns: int
@@ -151,12 +151,12 @@ class Stamp(TypedDict):
 
 
 def error_of(error: BaseException, *, fatal: bool = False) -> ErrorInfo:
-    """Return what went wrong, whatever the exception does when it is printed."""
+    """Return an exception as data, even if it fails to be printed."""
     return ErrorInfo(type=kind_of(error), message=text_of(error), fatal=fatal)
 
 
 def ending_of(error: BaseException | None) -> tuple[Status, Reason]:
-    """Return how a run ended that raised ``error``, or nothing."""
+    """Return how a run ended that raised ``error``; ``None`` if it raised nothing."""
     if error is None:
         return Status.OK, Reason.COMPLETED
     names = {kind.__name__ for kind in type.mro(type(error))}
@@ -171,10 +171,10 @@ class Target(NamedTuple):
     """The target of a reward: a rollout, a host's run, or the last run of a session.
 
     Attributes:
-        rollout_id: The rollout's id, where it is known by that.
-        host: The host whose run or session it is; empty where that is not given.
+        rollout_id: The rollout's id, if given.
+        host: The host whose run or session it is; empty if not given.
         run_id: The host's id of the run, or another id that it gave to it.
-        session_id: The session whose last run is meant.
+        session_id: The session whose last run is the target.
     """
 
     rollout_id: str | None = None
@@ -184,42 +184,41 @@ class Target(NamedTuple):
 
     @property
     def known_id(self) -> str | None:
-        """The id of the rollout, unless only the store can tell."""
+        """The id of the rollout; ``None`` if only the store can tell."""
         return rollout_id_of(self.host, self.run_id) if self.run_id else self.rollout_id
 
 
 def target_of(
     *, run: object, decision: object, host: object, session: object, inside: RunHandle | None
 ) -> Target | None:
-    """Return what a reward is for; a decision's id begins with its rollout's.
+    """Return the target of a reward; a decision's id begins with its rollout's.
 
     Returns:
-        ``None`` where nothing is meant, or two things are: a run and a session; or one that is
-        not recorded.
+        ``None`` without a target, with two (a run and a session), or if the run is not recorded.
     """
-    of_decision = "" if decision is None else text_of(decision, limit=ID_LIMIT)
-    if ":attempt-" in of_decision:
-        return Target(of_decision.rpartition(":attempt-")[0])
+    decision_id = "" if decision is None else text_of(decision, limit=ID_LIMIT)
+    if ":attempt-" in decision_id:
+        return Target(decision_id.rpartition(":attempt-")[0])
     if decision is not None and run is None:
         return None
-    theirs = "" if host is None else text_of(host)
+    host_name = "" if host is None else text_of(host)
     if session is not None:
-        return Target(host=theirs, session_id=text_of(session)) if run is None else None
+        return Target(host=host_name, session_id=text_of(session)) if run is None else None
     if run is not None:
-        own = text_of(run, limit=ID_LIMIT if not theirs else KEY_LIMIT)
-        around = inside if inside is not None and inside.rollout_id == own else None
-        if not own or (not theirs and around is not None and not around.recorded):
-            return None  # the run around is meant, and that is not recorded
-        return Target(host=theirs, run_id=clean_id(own)) if theirs else Target(own)
-    return Target(inside.rollout_id) if inside and inside.recorded and not theirs else None
+        run_id = text_of(run, limit=ID_LIMIT if not host_name else KEY_LIMIT)
+        enclosing = inside if inside is not None and inside.rollout_id == run_id else None
+        if not run_id or (not host_name and enclosing is not None and not enclosing.recorded):
+            return None  # the target is the enclosing run, which is not recorded
+        return Target(host=host_name, run_id=clean_id(run_id)) if host_name else Target(run_id)
+    return Target(inside.rollout_id) if inside and inside.recorded and not host_name else None
 
 
 def decided_before(target: Target, inside: RunHandle | None, *, home: object) -> int | None:
-    """Return how many decisions the run that is meant has made, if it goes on here and now."""
+    """Return how many decisions the target has made; ``None`` unless it is under way here."""
     known, run = target.known_id, inside
     while run is not None and run.rollout_id != known:
         run = run.parent
-    return run.decided if run is not None and run.home is home and not run.ended else None
+    return run.decision_count if run is not None and run.home is home and not run.ended else None
 
 
 KEYS_REMEMBERED = 10_000
@@ -229,14 +228,14 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class RunEvents:
-    """Makes the events of runs: counts them, stamps them, and gives runs their keys.
+    """Makes the events of runs: numbers them, stamps them, and gives runs their keys.
 
     Args:
-        stream: Names the stream from which the ids of runs without a key are made; ``None`` makes
-            one that no other process has.
-        limits: Bounds of what is taken over from the host.
-        began_in: Returns the run of another process inside which this one was started, if it was;
-            a pool's worker has another with each task.
+        stream: Name from which the ids of runs without a key are made; ``None`` makes one that no
+            other process has.
+        limits: Bounds of the data taken from the host.
+        began_in: Returns the run of another process inside which this one was started, ``None`` if
+            there is none; a pool's worker has another with each task.
     """
 
     def __init__(
@@ -249,12 +248,12 @@ class RunEvents:
         self._events = itertools.count(1)
         self._keyless = itertools.count(1)
         self._executions = itertools.count(1)
-        self._born = f"{self._pid:x}-{time.time_ns():x}"
+        self._process_key = f"{self._pid:x}-{time.time_ns():x}"
         self._attempts: OrderedDict[str, int] = OrderedDict()
-        self._given: OrderedDict[str, str] = OrderedDict()
-        self._plain: Remembered[Kept] = Remembered()
+        self._decision_executions: OrderedDict[str, str] = OrderedDict()
+        self._plain: RowCache[FrozenRow] = RowCache()
         self._step = self.step
-        self._lock = RLock()  # a signal or a finaliser may come back into the same thread
+        self._lock = RLock()  # a signal handler or a finaliser may re-enter in the same thread
 
     def handle(
         self,
@@ -268,38 +267,38 @@ class RunEvents:
         host: str = OWN_HOST,
     ) -> RunHandle:
         """Return a new run with its ids; another host's key of it is kept as it is."""
-        known = text_of(name)
+        name = text_of(name)
         key = None if key is None else key_text(key)
-        theirs = key is not None and host != OWN_HOST
+        is_foreign = key is not None and host != OWN_HOST
         handle = RunHandle(
-            known,
-            clean_id(key) if key is not None and theirs else self._run_id(known, key, parent),
+            name,
+            clean_id(key) if key is not None and is_foreign else self._run_id(name, key, parent),
             host=host,
             session_id=None if session is None else text_of(session),
             parent=parent,
             epoch=epoch,
             recorded=recorded,
             home=self,
-            execution=f"{self._born}-{next(self._executions)}",
+            execution=f"{self._process_key}-{next(self._executions)}",
         )
         if key is not None or parent is not None:  # without either no other run has its id
             handle.attempt = self._attempt_of(handle.run_id)
         return handle
 
     def _run_id(self, name: str, key: str | None, parent: RunHandle | None) -> str:
-        name = clean_id(name)  # or a secret would run into what follows
+        name = clean_id(name)  # or a secret would merge with the text after it
         if key is not None:
             run_id = run_id_of(name, key)
         elif parent is not None and parent.home is self:
             run_id = f"{parent.run_id}>{name}#{next(parent.children)}"
-        elif parent is not None:  # another process may count its children too
+        elif parent is not None:  # another process may number its children too
             run_id = f"{parent.run_id}>{name}/{self._stream}#{next(self._keyless)}"
         else:
             run_id = f"{name}/{self._stream}#{next(self._keyless)}"
         return clean_id(run_id)
 
     def remember_attempts(self, run_id: str, attempts: int) -> None:
-        """Know that a run was tried so often before this process."""
+        """Take over the number of attempts at a run before this process."""
         with self._lock:
             self._attempts.setdefault(run_id, attempts)
 
@@ -312,55 +311,55 @@ class RunEvents:
         return number
 
     def decision_id(self, handle: RunHandle, ordinal: int) -> str:
-        """Return the id of a run's decision, and remember which execution it was given out in.
+        """Return the id of a run's decision, and remember the execution that it is of.
 
-        Another process may have had the attempt that this one takes for its first: the store
-        alone can tell, and finds the decision by its execution.
+        Another process may have made the attempt that this one counts as the first: only the store
+        can tell, and finds the decision by its execution.
         """
-        decision = decision_id_of(handle.rollout_id, handle.attempt, ordinal)
+        decision_id = decision_id_of(handle.rollout_id, handle.attempt, ordinal)
         with self._lock:
-            self._given[decision] = handle.execution
-            if len(self._given) > KEYS_REMEMBERED:
-                self._given.popitem(last=False)
-        return decision
+            self._decision_executions[decision_id] = handle.execution
+            if len(self._decision_executions) > KEYS_REMEMBERED:
+                self._decision_executions.popitem(last=False)
+        return decision_id
 
     def run_start(
         self, handle: RunHandle, metadata: object, fields: Mapping[str, object] = _NOTHING
     ) -> ev.RunStart:
-        """Return the start of a run, with the fields that its adapter knows besides."""
-        around, around_host = self._enclosing_run(handle)
+        """Return the start of a run, with further fields from its adapter."""
+        parent_run_id, parent_host = self._enclosing_run(handle)
         is_empty = metadata is None or (type(metadata) is dict and not metadata)
-        known = {} if is_empty else plain(metadata, limits=self._limits)
+        values = {} if is_empty else plain(metadata, limits=self._limits)
         parts: dict[str, Any] = {
             **self.stamp(),
             "host": handle.host,
             "run_id": handle.run_id,
             "execution": handle.execution,
             "session_id": handle.session_id,
-            "parent_run_id": around,
-            "parent_host": around_host,
+            "parent_run_id": parent_run_id,
+            "parent_host": parent_host,
             "name": handle.name,
-            "metadata": known if isinstance(known, dict) else {"value": known},
+            "metadata": values if isinstance(values, dict) else {"value": values},
             **fields,
         }
         return ev.RunStart(**parts)
 
     def _enclosing_run(self, handle: RunHandle) -> tuple[str | None, str | None]:
-        """Return the id of the run inside which one begins, and its host where it is another."""
+        """Return the id of the enclosing run, and its host where that is another."""
         parent = handle.parent
         if parent is not None and parent.recorded:
             run_id, host = parent.run_id, parent.host
         else:
             link = self._began_in()
-            if link is None or link == (handle.host, handle.run_id):  # another try at that run
+            if link is None or link == (handle.host, handle.run_id):  # another attempt at that run
                 return None, None
             host, run_id = link
         return run_id, None if host == handle.host else host
 
     def with_link(self, event: E) -> E:
-        """Return an event; the start of a run without a parent as inside the run we began in."""
-        inside = isinstance(event, ev.RunStart) and event.parent_run_id is None
-        return link_run(event, self._began_in()) if inside else event
+        """Return an event; a start without a parent gets the run that this process began in."""
+        is_outermost = isinstance(event, ev.RunStart) and event.parent_run_id is None
+        return link_run(event, self._began_in()) if is_outermost else event
 
     def run_end(
         self,
@@ -368,7 +367,7 @@ class RunEvents:
         error: BaseException | None,
         fields: Mapping[str, object] = _NOTHING,
     ) -> ev.RunEnd:
-        """Return the end of a run, with its error and the fields that its adapter knows."""
+        """Return the end of a run, with its error and further fields from its adapter."""
         status, reason = ending_of(error)
         parts: dict[str, Any] = {
             **self.stamp(),
@@ -382,16 +381,16 @@ class RunEvents:
         }
         return ev.RunEnd(**parts)
 
-    def later(
+    def lazy_step(
         self, handle: RunHandle, kind: type[ev.Event], fields: Mapping[str, object]
     ) -> LazyEvent:
-        """Return a ``step`` that is to be made by the thread that writes."""
+        """Return a ``step`` that the writer's thread will make."""
         return (
             self._step, handle.run, handle, kind, {**fields},
             time.time(), time.monotonic_ns(), next(self._events), self._pid,
         )  # fmt: skip
 
-    def step(  # noqa: PLR0917  # the parts of its stamp wait in one tuple with the others
+    def step(  # noqa: PLR0917  # ``lazy_step`` holds the arguments in one tuple
         self,
         handle: RunHandle,
         kind: type[ev.Event],
@@ -401,13 +400,17 @@ class RunEvents:
         seq: int,
         pid: int,
     ) -> ev.Event:
-        """Return what happened inside a run then, or when its host says; raises if it is none."""
+        """Return the event of a step inside a run; ``fields`` may hold another time.
+
+        Raises:
+            EventError: The fields make no valid event.
+        """
         parts: Mapping[str, Any] = {
             "at": at,
             "mono_ns": mono_ns,
             "seq": seq,
             "pid": pid,
-            **fields,  # it may have been some time ago
+            **fields,  # the host may report it later
         }
         event = kind(
             host=handle.host, run_id=handle.run_id, execution=handle.execution,
@@ -429,15 +432,15 @@ class RunEvents:
         comment: object,
         decisions_before: int | None = None,
     ) -> ev.Reward | None:
-        """Return a reward; ``None`` if the value is no finite number, truth or text."""
+        """Return a reward; ``None`` if the value is no finite number, boolean or text."""
         number: float | None = None
         label: str | None = None
         text = None if comment is None else text_of(comment, limit=COMMENT_LIMIT)
         if value is True or value is False:
             number, label = float(value), str(value).lower()
         elif issubclass(type(value), str):
-            own = text_of(value, limit=COMMENT_LIMIT)
-            text = own if text is None else f"{own}\n{text}"
+            first = text_of(value, limit=COMMENT_LIMIT)
+            text = first if text is None else f"{first}\n{text}"
         else:
             number = finite(value)
             if number is None:
@@ -447,7 +450,7 @@ class RunEvents:
             host=target.host or ("" if target.session_id else OWN_HOST),
             run_id=target.run_id,
             session_id=target.session_id,
-            execution=self._given.get(decision_id or "", ""),
+            execution=self._decision_executions.get(decision_id or "", ""),
             rollout_id=target.rollout_id,
             decision_id=decision_id,
             name=text_of(name) or "reward",
@@ -460,7 +463,7 @@ class RunEvents:
         )
 
     def is_inside(self, target: Target, around: RunHandle | None) -> bool:
-        """Say whether a reward is for a run inside which it is given, or for its session."""
+        """Whether a target is a run that encloses the caller, or the session of one."""
         link = self._began_in()
         rollouts = {rollout_id_of(*link)} if link else set()
         sessions = set()
@@ -473,7 +476,7 @@ class RunEvents:
         return target.known_id in rollouts
 
     def stamp(self) -> Stamp:
-        """Return the stamp of an event that happens now."""
+        """Return the stamp of an event made now."""
         return {
             "at": time.time(),
             "mono_ns": time.monotonic_ns(),
@@ -481,13 +484,13 @@ class RunEvents:
             "pid": self._pid,
         }
 
-    def features(self, name: str, own: object) -> Kept | None:
-        """Return an option's features as plain data, without reading those that stayed."""
+    def features(self, name: str, own: object) -> FrozenRow | None:
+        """Return an option's features as plain data, from the cache if they have not changed."""
         if type(own) is not dict or len(own) > self._limits.items:
             values = plain(own, limits=self._limits)
             return copy_row(values) if isinstance(values, dict) else None
-        copied: dict[str, object] = own.copy()  # which nobody else writes to
-        known = self._plain.made_of(name, copied)
+        copied: dict[str, object] = own.copy()  # nobody else writes to it
+        known = self._plain.get(name, copied)
         if known is not None:
             return known
         row = self._row(copied)
@@ -497,15 +500,15 @@ class RunEvents:
                 self._plain.remember(name, row, row)
         return row
 
-    def _row(self, copied: dict[str, object]) -> Kept | None:
+    def _row(self, copied: dict[str, object]) -> FrozenRow | None:
         names = number_names(copied, limits=self._limits)
         if names:
             return copy_row(copied, names=names)
         values = plain(copied, limits=self._limits)
         return copy_row(values) if isinstance(values, dict) else None
 
-    def context(self, context: object) -> Kept:
-        """Return what is known of the situation as plain data."""
+    def context(self, context: object) -> FrozenRow:
+        """Return the context of a decision as plain data."""
         if type(context) is dict and len(context) <= self._limits.items:
             values = self._row(context.copy())
             if values is not None:
@@ -515,6 +518,7 @@ class RunEvents:
 
 
 def run_id_of(name: object, key: object) -> str:
-    """Return the host's key of a run that was given one, from which its rollout's id is made."""
-    kind = clean_id(text_of(name)).replace("%", "%25").replace("/", "%2F")  # or names ran into keys
+    """Return the run id of a run with a key, from which its rollout's id is made."""
+    # escaped, so that name and key stay apart
+    kind = clean_id(text_of(name)).replace("%", "%25").replace("/", "%2F")
     return clean_id(f"{kind}/{sign_id(text_of(key, limit=KEY_LIMIT))}")

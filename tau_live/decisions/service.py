@@ -19,12 +19,12 @@ from tau_live.store.roles import Store
 class Service:
     """Keeps a decider in line with the store, from the writer's thread and the learner's.
 
-    The store is read anew under the lock, so whoever comes last puts the newest into service.
+    The store is read under the lock, so the last thread to come puts the newest into service.
 
     Args:
-        decider: What decides.
+        decider: The decider.
         folder: Where the checkpoints are.
-        promoted: Told when another version decides; called in the thread that noticed.
+        promoted: Called with each change of who decides, in the thread that noticed it.
     """
 
     def __init__(
@@ -40,15 +40,15 @@ class Service:
         self._control: dict[str, Policy | None] = {}
 
     def keep_newest(self, version: int, policy: Policy) -> None:
-        """Keep the newest version of this process at hand, so that it need not be loaded."""
+        """Cache the newest version of this process, so that it need not be loaded."""
         with self._lock:
             self._newest = (version, policy)
 
     def take_over(self, store: Store) -> None:
-        """Let the versions decide that the store has in service.
+        """Put the versions into service that the store has in service.
 
         Raises:
-            StoreUnavailableError: The store cannot be read; what served goes on.
+            StoreUnavailableError: The store cannot be read; the versions in service stay.
         """
         with self._lock:
             in_service = store.policies.in_service()
@@ -77,7 +77,7 @@ class Service:
         )
 
     def _compare(self, store: Store, trial: Trial, pinned: bool) -> list[Promotion]:
-        """Assign rollouts as a trial says from now on; return what changed by that."""
+        """Assign rollouts by a trial from now on; return the changes of who decides."""
         was = self._trials.get(trial.point, Trial(point=trial.point))
         if was.revision == trial.revision:
             return []
@@ -103,7 +103,7 @@ class Service:
         ]
 
     def _control_of(self, store: Store, trial: Trial) -> Policy | None:
-        """Load the champion that is the control; without it the host's own choice is."""
+        """Load the champion that is the control; ``None`` makes it the host's own choice."""
         if not trial.control:
             return None
         try:
@@ -113,14 +113,14 @@ class Service:
             return None
 
     def _serve(self, store: Store, point: str, version: int) -> None:
-        """Load a version, or the nearest ancestor whose checkpoint is whole."""
+        """Load a version, or the nearest ancestor with an intact checkpoint."""
         if self._newest is not None and self._newest[0] == version:
             self._decider.serve(point, *self._newest)
             return
         while version:
             try:
                 row = store.policies.version(version)
-            except UnknownError:  # forgotten with its file
+            except UnknownError:  # deleted together with its file
                 break
             try:
                 policy = load_policy(self._folder, row)

@@ -5,9 +5,9 @@ from, counted in the store. Only the holder of the lease updates, and the store 
 its watermark and its version in one transaction or not at all: over any crash each rollout is
 learned from once.
 
-The name of a file is noted before the file is there, and the note goes in the very transaction
-that makes the version known. A note that is found while nobody else may learn is of an update that
-died, and so is the file that it names.
+The name of a checkpoint is noted before its file is written, and the note is removed in the
+transaction that stores the version. A note that the holder of the lease finds was left by an update
+that died, and so was the file that it names.
 """
 
 import math
@@ -35,8 +35,15 @@ from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
 from tau_live.decisions.checkpoints import is_checkpoint
 from tau_live.decisions.policy_files import checkpoint_folder, needed_versions, policy_config
-from tau_live.learn.monitoring import Hold, Seen, Watched, is_worse, late_costs, watch_update
-from tau_live.learn.trajectories import Collected, LeftOut, counts_of, trajectories_of
+from tau_live.learn.monitoring import (
+    Hold,
+    MonitorFindings,
+    UpdateRollouts,
+    is_worse,
+    late_costs,
+    watch_update,
+)
+from tau_live.learn.trajectories import CollectedRollouts, LeftOut, counts_of, trajectories_of
 from tau_live.record.reward_rules import cap_sources
 from tau_live.record.rewards import (
     earned_by_decisions,
@@ -49,7 +56,7 @@ from tau_live.rl.bounds import Limits
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.policy import Policy
 from tau_live.rl.ppo import Circumstances, update
-from tau_live.rl.ppo import Update as Lesson
+from tau_live.rl.ppo import Update as PPOUpdate
 from tau_live.rl.state import LearnerState
 from tau_live.rl.verdict import Verdict
 from tau_live.store.roles import Store
@@ -58,12 +65,12 @@ LEASE = "update"
 
 
 def take_lease(store: Store, holder: str, *, ttl_s: float, now: float) -> bool:
-    """Take or renew the lease, also that of a process of this machine that is known to be dead.
+    """Take or renew the lease, also from a process of this machine that is known to be dead.
 
     Args:
-        store: The store that those who learn share.
+        store: The store that the learners share.
         holder: The name of the lease holder.
-        ttl_s: How long it holds.
+        ttl_s: How long the lease holds, in seconds.
         now: Epoch seconds.
     """
     if store.leases.acquire(LEASE, holder, ttl_s=ttl_s, now=now):
@@ -75,17 +82,17 @@ def take_lease(store: Store, holder: str, *, ttl_s: float, now: float) -> bool:
     return store.leases.acquire(LEASE, holder, ttl_s=ttl_s, now=now)
 
 
-def give_back(store: Store, holder: str) -> None:
-    """Let others have the lease; where the store fails it runs out, and its holder may go on."""
-    with suppress(StoreUnavailableError):  # what was done under it is done
+def release_lease(store: Store, holder: str) -> None:
+    """Release the lease; if the store fails, the lease expires and its holder may go on."""
+    with suppress(StoreUnavailableError):  # the work done under it is stored
         store.leases.release(LEASE, holder)
 
 
 def confirm(store: Store, holder: str) -> None:
-    """Make sure, inside the transaction that needs it, that nobody else has had the lease.
+    """Check, inside the transaction that needs it, that nobody else has taken the lease.
 
     Raises:
-        LeaseLostError: Somebody has, and may have done the work in the meantime.
+        LeaseLostError: Another process has, and may have done the work in the meantime.
     """
     if store.leases.holder(LEASE, now=0.0) != holder:
         raise LeaseLostError(f"the lease of {holder} expired, and another process has taken it")
@@ -100,10 +107,10 @@ class Head(NamedTuple):
 
 
 class Heads:
-    """Knows the head of each point, and keeps it in memory between updates.
+    """The head of each point, cached between updates.
 
     Args:
-        store: Says which version serves.
+        store: Holds which version serves.
         settings: The shape of an untrained policy, and how many checkpoints are kept.
         folder: Where the checkpoints are.
     """
@@ -116,15 +123,15 @@ class Heads:
         self._diagnostics: list[str] = []
 
     def head(self, point: str) -> Head:
-        """Return what to start from: what serves, or the newest version while that is pinned.
+        """Return the version in service, or the newest version while that is pinned.
 
         A damaged checkpoint is left alone and its parent taken instead, with a diagnostic.
         """
         version = self._version(point)
         while version:
-            held = self._kept.get(point)
-            if held is not None and held.version == version:
-                return held
+            kept = self._kept.get(point)
+            if kept is not None and kept.version == version:
+                return kept
             row = self._store.policies.version(version)
             try:
                 checkpoint = checkpoints.load(self._folder / row.file, sha256=row.sha256)
@@ -138,14 +145,14 @@ class Heads:
         return Head(0, "", LearnerState.initial(policy_config(self._settings)))
 
     def keep(self, point: str, head: Head) -> None:
-        """Remember what an update has made, so that it need not be loaded."""
+        """Cache the head that an update has made, so that it need not be loaded."""
         self._kept[point] = head
 
     def prune(self) -> None:
-        """Delete the checkpoints that nobody needs; what cannot be done now is left to the next.
+        """Delete the checkpoints that nobody needs; if the store fails, the next update does it.
 
-        In a transaction, or an operator might go back to one that is just being deleted. An update
-        that is stored has not failed because somebody else kept the store locked after it.
+        In a transaction, or an operator might go back to one that is being deleted. A failure here
+        does not fail the update, which is stored.
         """
         try:
             with self._store.begin():
@@ -160,7 +167,7 @@ class Heads:
         fault.point("update.pruned")
 
     def take_diagnostics(self) -> list[str]:
-        """Return what was wrong with checkpoints since the last call."""
+        """Return the problems with checkpoints since the last call."""
         diagnostics, self._diagnostics = self._diagnostics, []
         return diagnostics
 
@@ -173,14 +180,14 @@ class Heads:
 
 
 NOTE = "checkpoint:"
-"""Begins the name of the lease that notes a file."""
+"""Prefix of the names of leases that note a file."""
 
 
-def note(store: Store, file: str, holder: str, *, ttl_s: float, now: float) -> None:
+def add_note(store: Store, file: str, holder: str, *, ttl_s: float, now: float) -> None:
     """Note that a checkpoint of this name is about to be made.
 
     Only for the holder of the lease. The same rollouts and settings make the same name again, so
-    a note of whoever died at it is taken over.
+    the note of a process that died making it is taken over.
     """
     name = NOTE + file
     with store.begin():
@@ -191,8 +198,8 @@ def note(store: Store, file: str, holder: str, *, ttl_s: float, now: float) -> N
     fault.point("update.meant")
 
 
-def settle(store: Store, path: Path, holder: str) -> None:
-    """Take the note back, inside the transaction that makes the version known.
+def remove_note(store: Store, path: Path, holder: str) -> None:
+    """Remove the note, inside the transaction that stores the version.
 
     Raises:
         LeaseLostError: Another learner has swept the file away, or has noted it for itself.
@@ -204,30 +211,30 @@ def settle(store: Store, path: Path, holder: str) -> None:
 
 
 def notes(store: Store) -> dict[str, str]:
-    """Return every note with its holder, whether its time has run out or not."""
+    """Return every noted name with the holder of its note, expired ones included."""
     return store.leases.ending(NOTE, after=-math.inf, until=math.inf)
 
 
 VERSIONS_KNOWN = 1_000
-"""The newest of a point; no decision counts as older by more versions."""
+"""Newest versions of a point that are read; no decision counts as older by more versions."""
 
 _NONE = Limits()
 _ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
-class Lessons:
+class PointLearner:
     """Updates of one decision point, from one state.
 
     Args:
-        settings: Seed, and what rewards are worth.
+        settings: Seed, and the weights of rewards.
         config: How PPO learns.
         point: The decision point.
         versions: The newest versions of the point, in ascending order.
         state: The learner's state before the update.
-        at: Epoch seconds, until when costs could come; their defaults count by then.
+        at: Epoch seconds as of which the defaults of missing costs count.
     """
 
-    def __init__(  # its parts, all keyword-only but two
+    def __init__(
         self,
         settings: Settings,
         config: PPOConfig,
@@ -241,31 +248,31 @@ class Lessons:
         self._config = config
         self._point = point
         self._versions = [version.version for version in versions]
-        self._born = [version.created_at for version in versions]
+        self._version_times = [version.created_at for version in versions]
         self._state = state
         self._at = at
 
-    def learnt(
+    def learn(
         self,
         fresh: Sequence[LearnableRollout],
         older: Sequence[LearnableRollout],
         *,
-        new: Collected,
+        new: CollectedRollouts,
         price: float = 0.0,
         changed: Collection[str] = (),
         limits: Limits = _NONE,
-    ) -> tuple[Lesson | None, Collected]:
-        """Return what learning from new rollouts, and from older ones once more, comes to.
+    ) -> tuple[PPOUpdate | None, CollectedRollouts]:
+        """Return the update from new rollouts, and once more from older ones.
 
-        A rollout on which an update fails is left out, whatever is wrong with it: one must not
-        keep the others from being learned from.
+        A rollout on which an update fails is left out, whatever is wrong with it, so that the
+        others can be learned from.
 
         Args:
             fresh: Rollouts never learned from.
             older: Rollouts learned from before.
-            new: What of ``fresh`` can be learned from, with rewards within the limits.
+            new: The usable part of ``fresh``, with rewards within the limits.
             price: Price of one unit of safety cost, in units of reward.
-            changed: Options that are no longer what they were.
+            changed: Options that have drifted.
             limits: The lowest and the highest that a reward counts as.
 
         Returns:
@@ -273,32 +280,32 @@ class Lessons:
             with those left out.
 
         Raises:
-            ValueError: Only all of them together make it fail.
+            ValueError: The update fails on all of them together, but on none alone.
         """
         if new.trajectories is None:
             return None, new
         try:
-            older_ones = self.collect(older, limits).trajectories
-            return self._update(new, older_ones, price=price, changed=changed), new
+            window = self.collect(older, limits)
+            return self._update(new, window.trajectories, price=price, changed=changed), new
         except _ERRORS as error:
             logger().warning("update_broke", point=self._point, error=str(error))
-        sound = [example for example in fresh if self._is_sound(example, limits)]
-        bad = [
+        usable = [example for example in fresh if self._is_usable(example, limits)]
+        unusable = [
             LeftOut(example.rollout.rollout_id, None, WhyNot.BREAKS_UPDATE)
             for example in fresh
-            if example not in sound
+            if example not in usable
         ]
-        new = self.collect(sound, limits)
-        new = new._replace(left_out=[*new.left_out, *bad])
+        new = self.collect(usable, limits)
+        new = new._replace(left_out=[*new.left_out, *unusable])
         if new.trajectories is None:
             return None, new
         window = self.collect(
-            [example for example in older if self._is_sound(example, limits)], limits
+            [example for example in older if self._is_usable(example, limits)], limits
         )
         return self._update(new, window.trajectories, price=price, changed=changed), new
 
-    def _is_sound(self, rollout: LearnableRollout, limits: Limits) -> bool:
-        """Say whether an update on this rollout alone goes well."""
+    def _is_usable(self, rollout: LearnableRollout, limits: Limits) -> bool:
+        """Whether an update on this rollout alone succeeds."""
         try:
             alone = self.collect([rollout], limits)
             if alone.trajectories is not None:
@@ -309,18 +316,18 @@ class Lessons:
 
     def _update(
         self,
-        new: Collected,
+        new: CollectedRollouts,
         window: Trajectories | None,
         *,
         price: float = 0.0,
         changed: Collection[str] = (),
-    ) -> Lesson:
+    ) -> PPOUpdate:
         if new.trajectories is None:
             raise ValueError("nothing to learn from")
         rng = np.random.default_rng(
             [self._settings.seed, zlib.crc32(self._point.encode()), self._state.counts.updates]
         )
-        with np.errstate(all="ignore"):  # what is not finite is found below
+        with np.errstate(all="ignore"):  # checked below
             result = update(
                 self._state,
                 new.trajectories,
@@ -338,14 +345,16 @@ class Lessons:
             raise ValueError(f"not finite after the update: {', '.join(bad)}")
         return result
 
-    def collect(self, rollouts: Sequence[LearnableRollout], limits: Limits = _NONE) -> Collected:
-        """Return what of some rollouts can be learned from together, with rewards within limits."""
+    def collect(
+        self, rollouts: Sequence[LearnableRollout], limits: Limits = _NONE
+    ) -> CollectedRollouts:
+        """Return the usable part of some rollouts, with rewards within limits."""
         kept, over = cap_sources(rollouts, self._settings)
         collection = trajectories_of(
             kept,
             self._point,
             versions=self._versions,
-            born=self._born,
+            version_times=self._version_times,
             width=self._state.policy.config.width,
             discount=self._config.gamma,
             lag_bound=self._config.lag_bound,
@@ -355,15 +364,15 @@ class Lessons:
             cost=lambda rollout: incurred_cost(rollout, self._settings, now=self._at),
             taken=lambda rollout: taken_by_safety(rollout, self._settings),
         )
-        too_many = (
+        over_cap = (
             LeftOut(rollout.rollout.rollout_id, None, WhyNot.SOURCE_OVER_CAP) for rollout in over
         )
-        collection = collection._replace(left_out=[*collection.left_out, *too_many])
+        collection = collection._replace(left_out=[*collection.left_out, *over_cap])
         return collection.within(limits)[0]
 
 
 def known_at(rollouts: Sequence[LearnableRollout]) -> float:
-    """Return when the last of these rollouts had ended and been rewarded, in epoch seconds."""
+    """Return when the last of these rollouts ended or was rewarded, in epoch seconds."""
     ended = (rollout.rollout.ended_at or 0.0 for rollout in rollouts)
     rewarded = (reward.at for rollout in rollouts for reward in rollout.rewards)
     return max((*ended, *rewarded), default=0.0)
@@ -376,26 +385,26 @@ def by_reason(left_out: Sequence[LeftOut]) -> dict[str, int]:
 
 ALGORITHM = "ppo"
 
-LARGER = 4
-"""So many times the usual number of new rollouts an update takes while the learner is behind.
+CATCH_UP_FACTOR = 4
+"""How much larger than usual an update may be while the learner is behind.
 
 Most of what an update costs is the same for 8 new rollouts and for 256, so larger ones catch up:
 0.7 ms of processor time for a rollout instead of 1.8 (one decision, two options).
 """
 
 MOST_DECISIONS = 2_048
-"""An update whose new rollouts have so many decisions grows no further."""
-_AS_MEASURED = PPOConfig()
+"""Decisions of new rollouts from which on an update grows no further."""
+_DEFAULT_CONFIG = PPOConfig()
 
 
-class Learned(NamedTuple):
-    """An update and, if it made one, the policy that it made.
+class UpdateResult(NamedTuple):
+    """An update and the policy that it made, if any.
 
     Attributes:
-        update: As it is stored.
-        policy: The new version; ``None`` if it was skipped.
-        serves: Whether that decides from now on; not while another version is pinned.
-        hold: Why the gate should hold after it, if it should.
+        update: The stored update.
+        policy: The new version; ``None`` if the update was skipped or undone.
+        serves: Whether the new version is in service; not while another one is pinned.
+        hold: Why the gate should hold after it; ``None`` if it should not.
     """
 
     update: Update
@@ -408,17 +417,18 @@ class Learner:
     """Runs the updates that are due, one after the other, in the thread that calls it.
 
     Args:
-        store: A connection of its own.
+        store: A store that no other thread uses.
         settings: Interval, limits, window, seed.
         holder: Names this learner in the lease.
         clock: Wall clock, epoch seconds; for the lease only.
-        void: Told of a point where an option is no longer what it was, inside the transaction that
-            stores so: what a running test has shown is no evidence any more.
-        hold: Told why the gate should hold, and since when, inside the same transaction.
+        void: Called with a point where an option became worse, and the time, inside the transaction
+            that stores so: it voids the evidence of a running test.
+        hold: Called with the reason for which the gate should hold, and the time, inside the same
+            transaction.
         ppo: How an update learns.
     """
 
-    def __init__(  # noqa: PLR0913  # its parts and whom it tells, all keyword-only but two
+    def __init__(  # noqa: PLR0913  # keyword-only but for two
         self,
         store: Store,
         settings: Settings,
@@ -427,7 +437,7 @@ class Learner:
         clock: Callable[[], float] = time.time,
         void: Callable[[str, float], None] = lambda _point, _at: None,
         hold: Callable[[Hold, float], object] = lambda _hold, _at: None,
-        ppo: PPOConfig = _AS_MEASURED,
+        ppo: PPOConfig = _DEFAULT_CONFIG,
     ) -> None:
         self._store = store
         self._void = void
@@ -440,34 +450,34 @@ class Learner:
         self._heads = Heads(store, settings, self._folder)
 
     def due(self, *, upto: int | None = None) -> list[str]:
-        """Return the decision points whose update is due; an empty one is for runs without any.
+        """Return the decision points whose update is due; an empty name is for runs without any.
 
         The point whose last update is the oldest comes first, so that a busy one starves no other.
 
         Args:
-            upto: Counts only what had become ready by then, as of ``horizon``; ``None`` all.
+            upto: Counts only rollouts up to this ``ready_seq``, from ``horizon``; ``None`` all.
         """
         policies, rewards = self._store.policies, self._store.rewards
         least = self._settings.update_interval
         points = []
         for point in (*rewards.ready_points(), ""):
-            learned = policies.watermark(point)
-            if upto is not None and learned >= upto:
+            watermark = policies.watermark(point)
+            if upto is not None and watermark >= upto:
                 continue
-            if rewards.ready_count(point, after=learned, upto=upto, limit=least) >= least:
+            if rewards.ready_count(point, after=watermark, upto=upto, limit=least) >= least:
                 points.append(point)
         return sorted(points, key=policies.newest_update)
 
     def horizon(self) -> int:
-        """Return the place of the newest rollout that may be learned from; 0 before the first."""
+        """Return the ``ready_seq`` of the newest ready rollout; 0 before the first."""
         return self._store.rewards.became_ready()
 
-    def run_next(self, *, now: float | None, upto: int | None = None) -> Learned | None:
-        """Run one update that is due; ``None`` when there is none or another learner is at it.
+    def run_next(self, *, now: float | None, upto: int | None = None) -> UpdateResult | None:
+        """Run one update that is due; ``None`` when there is none or another learner has the lease.
 
         Args:
-            now: Epoch seconds, UTC, for what is stored; ``None`` takes the time at which the last
-                of its rollouts was known, so that a replay stores the same whenever it runs.
+            now: Epoch seconds, UTC, to be stored; ``None`` takes the time at which the last of its
+                rollouts was known, so that a replay stores the same whenever it runs.
             upto: As in ``due``.
 
         Raises:
@@ -481,7 +491,7 @@ class Learner:
             return None
         fault.point("update.leased")
         try:
-            points = self.due(upto=upto)  # again: another learner may have been at it until now
+            points = self.due(upto=upto)  # again: another learner may have run it meanwhile
             if not points:
                 return None
             return self._update(points[0], now=now) if points[0] else self._skip_runs(now=now)
@@ -489,12 +499,12 @@ class Learner:
             logger().warning("lease_lost", holder=self._holder, error=str(error))
             return None
         finally:
-            give_back(self._store, self._holder)
+            release_lease(self._store, self._holder)
 
     def sweep(self) -> list[str]:
-        """Delete what updates left behind that died, and return its names.
+        """Delete the files of updates that died, and return their names.
 
-        Nothing happens while another learner is at work: it may be making a checkpoint.
+        Nothing happens while another learner has the lease: it may be making a checkpoint.
         """
         store = self._store
         if not notes(store) and not left_behind(self._folder):
@@ -506,7 +516,7 @@ class Learner:
             files = sweep(self._folder)
             for name, holder in notes(store).items():
                 file = name.removeprefix(NOTE)
-                with store.begin():  # or it might become known between the look and the deletion
+                with store.begin():  # or it might become known before it is deleted
                     known = file in {row.file for row in store.policies.versions()}
                     if not known and is_checkpoint(file) and (self._folder / file).exists():
                         (self._folder / file).unlink()
@@ -514,7 +524,7 @@ class Learner:
                     store.leases.release(name, holder)
                 fault.point("learner.swept")
         finally:
-            give_back(store, self._holder)
+            release_lease(store, self._holder)
         if files:
             logger().warning("unfinished_files_swept", files=files)
         return files
@@ -524,26 +534,28 @@ class Learner:
             LEASE, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
         )
 
-    def _update(self, point: str, *, now: float | None) -> Learned:
+    def _update(self, point: str, *, now: float | None) -> UpdateResult:
         began = time.perf_counter()
-        seen = self._store.policies.watermark(point)
-        learned = self._store.policies.watermark(point, executed=True)
-        rewarded = self._store.trials.newest_reward()
-        left, due = self._left_and_due(point, learned=learned, seen=seen)
+        seen_upto = self._store.policies.watermark(point)
+        learned_upto = self._store.policies.watermark(point, executed=True)
+        newest_reward = self._store.trials.newest_reward()
+        left, due = self._left_and_due(point, learned_upto=learned_upto, seen_upto=seen_upto)
         fresh = [*left, *due]
         head = self._heads.head(point)
         fault.point("update.read")
-        result, new, watched = self._learn(point, head, fresh, learned=learned, rewarded=rewarded)
+        result, new, findings = self._learn(
+            point, head, fresh, learned_upto=learned_upto, newest_reward=newest_reward
+        )
         fault.point("update.trained")
         reason = "no usable decisions"
         if result is not None:
             reason = result.skipped_reason or ("diverged, undone" if result.undone else "")
-        report = self._report(result, new, watched)
+        report = self._report(result, new, findings)
         counts = counts_of(new, {example.rollout.rollout_id for example in due})
-        if not reason and learned < seen:  # of skipped updates, it may not have had room for all
-            waited = self._store.rewards.ready_count(point, after=learned, upto=seen)
-            if waited > len(left):
-                why, rollouts = WhyNot.NO_ROOM.value, waited - len(left)
+        if not reason and learned_upto < seen_upto:  # skipped updates may have left too many
+            waiting = self._store.rewards.ready_count(point, after=learned_upto, upto=seen_upto)
+            if waiting > len(left):
+                why, rollouts = WhyNot.NO_ROOM.value, waiting - len(left)
                 report["left_out"] = {**mapping(report["left_out"]), why: rollouts}
                 counts[f"{LEFT_OUT}{why}"] = rollouts
         row = Update(
@@ -561,22 +573,22 @@ class Learner:
             report=report,
         )
         if reason or result is None:
-            stored = self._store_update(_with_duration(row, began), None, watched, counts)
-            return Learned(stored, None, False, watched.hold)
-        watched = watched.without_doubt()
-        return self._keep(row, head, result.state, watched, counts=counts, began=began)
+            stored = self._store_update(_with_duration(row, began), None, findings, counts)
+            return UpdateResult(stored, None, False, findings.hold)
+        findings = findings.with_doubts_cleared()
+        return self._keep(row, head, result.state, findings, counts=counts, began=began)
 
-    def _skip_runs(self, *, now: float | None) -> Learned:
-        """Store that there are rollouts without a decision, of which nothing is learned.
+    def _skip_runs(self, *, now: float | None) -> UpdateResult:
+        """Store a skipped update for rollouts without a decision; nothing is learned from them.
 
-        Hosts that never ask have no others, so these are not read.
+        Hosts that never ask for a decision have no others, so the rollouts are not read.
         """
         began = time.perf_counter()
-        seen = self._store.policies.watermark("")
+        watermark = self._store.policies.watermark("")
         limit, rewards = self._settings.max_rollouts_per_update, self._store.rewards
-        due = rewards.ready_summary("", after=seen, limit=LARGER * limit)
+        due = rewards.ready_summary("", after=watermark, limit=CATCH_UP_FACTOR * limit)
         left = rewards.ready_summary(
-            "", after=0, upto=seen, limit=max(limit - due.rollouts, 0), newest=True
+            "", after=0, upto=watermark, limit=max(limit - due.rollouts, 0), newest=True
         )
         row = Update(
             update=0,
@@ -592,57 +604,66 @@ class Learner:
             at=max(left.known_at, due.known_at) if now is None else now,
             report={},
         )
-        return Learned(self._store_update(_with_duration(row, began), None, None, {}), None, False)
+        return UpdateResult(
+            self._store_update(_with_duration(row, began), None, None, {}), None, False
+        )
 
     def _store_update(
         self,
         row: Update,
         policy: PolicyVersion | None,
-        watched: Watched | None,
+        findings: MonitorFindings | None,
         counts: Mapping[str, int],
     ) -> Update:
-        """Store an update, what the monitors saw in it and what follows: all of it or nothing."""
+        """Store an update with its monitor, counters and consequences in one transaction."""
         with self._store.begin():
             confirm(self._store, self._holder)
             stored = self._store.policies.add_update(row, policy)
             if policy is not None:
-                settle(self._store, self._folder / policy.file, self._holder)
+                remove_note(self._store, self._folder / policy.file, self._holder)
             self._store.counters.add(counts)
-            if watched is not None:
-                if watched.hold is not None:
-                    self._hold(watched.hold, row.at)
-                self._store.monitors.save(watched.monitor, watched.costs)
-                if watched.outliers:
-                    self._store.counters.add({"reward_outliers": watched.outliers})
-                if watched.alarms:
-                    self._store.counters.add({"drift_alarms": len(watched.alarms)})
-                if any(map(is_worse, watched.alarms)):
+            if findings is not None:
+                if findings.hold is not None:
+                    self._hold(findings.hold, row.at)
+                self._store.monitors.save(findings.monitor, findings.costs)
+                if findings.outliers:
+                    self._store.counters.add({"reward_outliers": findings.outliers})
+                if findings.alarms:
+                    self._store.counters.add({"drift_alarms": len(findings.alarms)})
+                if any(map(is_worse, findings.alarms)):
                     self._void(row.point, row.at)
         fault.point("update.stored")
-        for alarm in watched.alarms if watched else ():
+        for alarm in findings.alarms if findings else ():
             fields = {**alarm._asdict(), "direction": alarm.direction.value}
             logger().warning("option_changed", point=row.point, **fields)
         return stored
 
     def _left_and_due(
-        self, point: str, *, learned: int, seen: int
+        self, point: str, *, learned_upto: int, seen_upto: int
     ) -> tuple[list[LearnableRollout], list[LearnableRollout]]:
-        """Return what skipped updates could not learn from, and the next that are due.
+        """Return the rollouts left over from skipped updates, and the next that are due.
 
-        Each in its order; of the former the newest, as far as there is room. How many are due
-        at once follows from the store alone, so that a replay makes the same updates again.
+        Both in order; of the former the newest, as far as there is room. How many are due at once
+        follows from the store alone, so that a replay makes the same updates.
         """
         limit = self._settings.max_rollouts_per_update
         rewards = self._store.rewards
-        due = rewards.ready_rollouts(point, after=seen, limit=limit)
+        due = rewards.ready_rollouts(point, after=seen_upto, limit=limit)
         page = due
-        while len(page) == limit and len(due) < LARGER * limit and _decisions(due) < MOST_DECISIONS:
+        while (
+            len(page) == limit
+            and len(due) < CATCH_UP_FACTOR * limit
+            and _decisions(due) < MOST_DECISIONS
+        ):
             page = rewards.ready_rollouts(point, after=due[-1].rollout.ready_seq or 0, limit=limit)
             due = [*due, *page]
         room = limit - len(due)
-        if room <= 0 or learned >= seen:
+        if room <= 0 or learned_upto >= seen_upto:
             return [], due
-        return rewards.ready_rollouts(point, after=learned, upto=seen, limit=room, newest=True), due
+        left = rewards.ready_rollouts(
+            point, after=learned_upto, upto=seen_upto, limit=room, newest=True
+        )
+        return left, due
 
     def _learn(
         self,
@@ -650,21 +671,24 @@ class Learner:
         head: Head,
         fresh: Sequence[LearnableRollout],
         *,
-        learned: int,
-        rewarded: int,
-    ) -> tuple[Lesson | None, Collected, Watched]:
-        """Return the update, ``None`` without anything usable; what it used, and what was seen."""
+        learned_upto: int,
+        newest_reward: int,
+    ) -> tuple[PPOUpdate | None, CollectedRollouts, MonitorFindings]:
+        """Return the update, the rollouts that it used, and the findings of the monitors.
+
+        The update is ``None`` where nothing was usable.
+        """
         monitor = self._store.monitors.monitor(point)
         more = max(len(fresh) - self._settings.max_rollouts_per_update, 0)
         older = self._store.rewards.ready_rollouts(
             point,
             after=monitor.since,
-            upto=learned,
-            limit=max(self._settings.window - more, 0),  # a larger update replays as many fewer
+            upto=learned_upto,
+            limit=max(self._settings.window - more, 0),  # a larger update replays fewer
             newest=True,
         )
         at = known_at(fresh)
-        lessons = Lessons(
+        point_learner = PointLearner(
             self._settings,
             self._ppo,
             point=point,
@@ -672,29 +696,31 @@ class Learner:
             state=head.state,
             at=at,
         )
-        charged = late_costs(self._store, monitor, self._settings, at=at)
-        watched = watch_update(
+        late = late_costs(self._store, monitor, self._settings, at=at)
+        findings = watch_update(
             monitor,
-            Seen(fresh, older, lessons.collect(fresh), at, charged, rewarded),
+            UpdateRollouts(fresh, older, point_learner.collect(fresh), at, late, newest_reward),
             settings=self._settings,
             state=head.state,
             config=self._ppo,
             difference=self._difference(point),
         )
-        result, new = lessons.learnt(
+        result, new = point_learner.learn(
             fresh,
-            [] if watched.doubted else older,
-            new=watched.new,
-            price=watched.price,
-            changed=watched.doubted,
-            limits=watched.limits,
+            [] if findings.doubted else older,
+            new=findings.new,
+            price=findings.price,
+            changed=findings.doubted,
+            limits=findings.limits,
         )
-        return result, new, watched
+        return result, new, findings
 
-    def _report(self, result: Lesson | None, new: Collected, watched: Watched) -> dict[str, object]:
+    def _report(
+        self, result: PPOUpdate | None, new: CollectedRollouts, findings: MonitorFindings
+    ) -> dict[str, object]:
         left_out = {"left_out": by_reason(new.left_out)}
         if result is None:
-            return {**left_out, **watched.report}
+            return {**left_out, **findings.report}
         diagnostics = result.diagnostics
         return {
             **asdict(diagnostics),
@@ -705,7 +731,7 @@ class Learner:
             **left_out,
             "critic_only": by_reason(new.critic_only),
             "checkpoint_diagnostics": self._heads.take_diagnostics(),
-            **watched.report,
+            **findings.report,
         }
 
     def _difference(self, point: str) -> tuple[float, float] | None:
@@ -722,11 +748,11 @@ class Learner:
         row: Update,
         head: Head,
         state: LearnerState,
-        watched: Watched,
+        findings: MonitorFindings,
         *,
         counts: Mapping[str, int],
         began: float,
-    ) -> Learned:
+    ) -> UpdateResult:
         version = self._store.policies.next_version()
         metadata = {"seed": self._settings.seed}
         checkpoint = checkpoints.Checkpoint(
@@ -740,7 +766,7 @@ class Learner:
         sha256 = checkpoint.sha256
         if not self._has_lease():  # it took too long: another may be writing this very version
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
-        note(
+        add_note(
             self._store,
             checkpoints.file_of(version, sha256),
             self._holder,
@@ -762,17 +788,17 @@ class Learner:
                 created_at=row.at,
                 metadata=metadata,
             ),
-            watched,
+            findings,
             counts,
         )
         self._heads.keep(row.point, Head(version, sha256, state))
         self._heads.prune()
         serving = self._store.policies.in_service()[row.point]
-        return Learned(stored, state.policy, serving.version == version, watched.hold)
+        return UpdateResult(stored, state.policy, serving.version == version, findings.hold)
 
 
 def report_of(row: Update) -> dict[str, object]:
-    """Return an update as one flat report, the reference's fields first."""
+    """Return an update as one flat report, its fixed fields first."""
     known = {
         "executed": row.executed,
         "trajectories": row.trajectories,

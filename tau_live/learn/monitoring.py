@@ -1,14 +1,14 @@
 """Monitors of an update: drift, the price of safety, figures for an operator.
 
-Every rollout is seen once, in the order in which rollouts became ready, and what is remembered is
-stored with the update that saw it: stopped and started again comes to the same as never stopped.
+Every rollout is seen once, in the order in which rollouts became ready, and the monitor's state is
+stored with the update that saw it: stopping and restarting changes nothing.
 
-The price aims at the mean cost of all rollouts. If only those counted whose cost is there when an
-update learns from them, a cost that always comes late would never be paid for.
+The price aims at the mean cost of all rollouts. If only costs counted that are known when an update
+learns from their rollouts, a cost that always comes late would never be paid for.
 
-Every check for which the gate holds wants enough rollouts, starts anew once it has held the gate,
-and must fail at two looks in a row, so that neither a thin window nor one that wavers around a
-bound holds it, and a reset is not undone by what had happened before.
+Every check that holds the gate needs enough rollouts, starts anew once it has held the gate, and
+must fail at two consecutive checks, so that neither a small window nor one that wavers around a
+bound holds it, and earlier rollouts do not undo a reset.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from tau_live.core.records import Charged, CostsSeen, LearnableRollout, Monitor
 from tau_live.core.sanitize import integer
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward
-from tau_live.learn.trajectories import Collected
+from tau_live.learn.trajectories import CollectedRollouts
 from tau_live.record.reward_rules import SOURCE as SAFETY
 from tau_live.record.rewards import incurred_cost, reward_range
 from tau_live.rl.bounds import Fence, Limits
@@ -39,19 +39,19 @@ from tau_live.rl.state import LearnerState
 from tau_live.store.roles import Store
 
 FEWEST = 64
-"""Rollouts before a collapse of choices or rewards is called one."""
+"""Rollouts before a collapse of choices or rewards is detected."""
 
 FEWEST_COSTS = 20
-"""Rollouts with a known cost before any rate of them is believed."""
+"""Rollouts with a known cost before their mean is trusted."""
 
-TUMBLES = 512
-"""Rewards that came or stayed away are counted anew after so many."""
+RECOUNT_AFTER = 512
+"""Rewards, come or missing, after which counting starts anew."""
 
 LOOKS = 2
-"""How many looks in a row must fail."""
+"""How many consecutive checks must fail."""
 
 DOUBT = 1e-4
-"""Chance that a bound is wrong at one look; small, because it is looked at after every update."""
+"""Chance that a bound is wrong at one check; small, because every update makes one."""
 
 MISSING = f"{LEFT_OUT}{WhyNot.REWARD_MISSING}"
 """The counter of rewards that never came."""
@@ -85,16 +85,16 @@ class Figures:
 
     Attributes:
         rollouts: How many.
-        decisions: Their decisions with a choice, but for those of the control.
-        entropy: Of what was applied, as a share of the most that the options allow; ``None``
-            where there was no choice.
-        option: The one that was applied most often.
-        option_share: How often.
-        reward_mean: Of the totals.
+        decisions: Their decisions with a choice, except those of the control.
+        entropy: Entropy of the applied options as a share of the largest possible, in ``[0, 1]``;
+            ``None`` where there was no choice.
+        option: The option applied most often.
+        option_share: Its share of the decisions.
+        reward_mean: Mean of the rollouts' total rewards.
         reward_spread: Their standard deviation.
-        sources: Whose rewards make up which share of all, signs apart; those of safety left out.
+        sources: Share of each source in the sum of absolute rewards, safety left out.
         costs: How many rollouts have a known safety cost.
-        cost: Its mean; ``None`` without any.
+        cost: Mean safety cost; ``None`` without any.
     """
 
     rollouts: int = 0
@@ -109,7 +109,7 @@ class Figures:
     cost: float | None = None
 
     def plain(self) -> dict[str, object]:
-        """Return them as JSON data."""
+        """Return the figures as JSON data."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
             "sources": dict(self.sources)
         }
@@ -125,8 +125,8 @@ def figures(
     """Return the figures of some rollouts.
 
     Args:
-        rollouts: In any order.
-        point: Whose decisions count.
+        rollouts: ``[R]``, in any order.
+        point: The point whose decisions count.
         costs: ``[R]``, the safety cost of each.
         declared: Weights of rewards, and which of them count at all.
     """
@@ -135,13 +135,13 @@ def figures(
     totals = [rollout.rollout.total_reward or 0.0 for rollout in rollouts]
     mean, spread = _moments(totals)
     known = [cost for cost in costs if cost is not None]
-    most = min(applied.items(), key=lambda pair: (-pair[1], pair[0]), default=None)
+    top = min(applied.items(), key=lambda pair: (-pair[1], pair[0]), default=None)
     return Figures(
         rollouts=len(rollouts),
         decisions=decisions,
         entropy=_entropy(applied, offered),
-        option=most[0] if most else None,
-        option_share=most[1] / decisions if most else None,
+        option=top[0] if top else None,
+        option_share=top[1] / decisions if top else None,
         reward_mean=mean,
         reward_spread=spread,
         sources=_sources(rollouts, declared),
@@ -151,7 +151,7 @@ def figures(
 
 
 def _choices(rollouts: Iterable[LearnableRollout], point: str) -> tuple[Counter[str], int]:
-    """Count what was applied, but for what the host or a champion chose: they may never vary."""
+    """Count the applied options, except choices of the host or a champion, which may not vary."""
     applied: Counter[str] = Counter()
     offered: set[str] = set()
     for rollout in rollouts:
@@ -173,7 +173,7 @@ def _entropy(applied: Counter[str], offered: int) -> float | None:
 
 
 def _moments(totals: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return mean and standard deviation; ``None`` where they are beyond what a float can hold."""
+    """Return mean and standard deviation; ``None`` where one is not finite."""
     if not totals:
         return None, None
     mean = sum(total / len(totals) for total in totals)
@@ -199,12 +199,12 @@ def _sources(
 
 
 def violations(newest: Figures, limit: float | None) -> Hold | None:
-    """Return that rollouts cost more than they may.
+    """Return a hold if rollouts cost more than they may.
 
     That is so when the lower bound of the mean cost is above the limit; and, once there are so many
     rollouts that a learner on its aim would almost surely pass, when the upper bound still is: then
-    nothing shows that it is safe. With fewer the upper bound tells nothing: it is above any small
-    limit while there has not been a single violation.
+    there is no evidence of safety. With fewer rollouts the upper bound is above any small limit,
+    even without a single violation.
     """
     if limit is None or newest.cost is None or newest.costs < FEWEST_COSTS:
         return None
@@ -226,13 +226,19 @@ def violations(newest: Figures, limit: float | None) -> Hold | None:
 
 
 def enough_to_prove(limit: float, *, aim: float = 0.75) -> int:
-    """Return after how many rollouts a mean cost of ``aim * limit`` is surely seen to be below."""
+    """Return how many rollouts almost surely prove that a mean of ``aim * limit`` is below it."""
     mean = aim * limit
     return int(_PROOF**2 * mean * (1.0 - mean) / (limit - mean) ** 2) + 1
 
 
 def mean_bound(mean: float, count: int, *, doubt: float, upper: bool) -> float:
-    """Return a bound of what numbers in ``[0, 1]`` are on average; wrong with at most ``doubt``.
+    """Return a bound of the expectation of numbers in ``[0, 1]``.
+
+    Args:
+        mean: Their sample mean.
+        count: How many, at least 1.
+        doubt: Probability that the bound is wrong, in ``(0, 1)``.
+        upper: Whether to return the upper or the lower bound.
 
     Source:
         Hoeffding 1963, theorem 1 (Chernoff's bound in its sharp form): the chance of a mean so far
@@ -257,7 +263,7 @@ def _divergence(mean: float, truth: float) -> float:
 
 
 def below_champion(difference: tuple[float, float] | None) -> Hold | None:
-    """Return that the learner is worse than the control, as far as the evidence sequence knows.
+    """Return a hold if the confidence sequence proves the learner worse than the control.
 
     Args:
         difference: Lower and upper bound of learner minus control; ``None`` without a comparison.
@@ -273,19 +279,19 @@ def below_champion(difference: tuple[float, float] | None) -> Hold | None:
 def reward_counts(status: Mapping[str, object]) -> tuple[int, int]:
     """Return for how many rollouts a reward came in time, and for how many none did, so far.
 
-    Both go on growing while old rollouts are forgotten, so two looks can be distinguished; the
-    second shrinks where a reward comes late after all.
+    Both keep growing while old rollouts are forgotten, so two readings can be compared; the second
+    shrinks where a reward comes late after all.
 
     Args:
         status: The result of ``status_of``.
     """
-    counters, came = status.get("counters"), status.get("became_ready")
+    counters, ready = status.get("counters"), status.get("became_ready")
     missing = counters.get(MISSING, 0) if isinstance(counters, Mapping) else 0
-    return came if isinstance(came, int) else 0, missing if isinstance(missing, int) else 0
+    return ready if isinstance(ready, int) else 0, missing if isinstance(missing, int) else 0
 
 
 def missing_rewards(ready: int, missing: int, limit: float | None) -> Hold | None:
-    """Return that too many rollouts were left out because their reward never came."""
+    """Return a hold if too many rollouts were left out because their reward never came."""
     total = ready + missing
     if limit is None or total < FEWEST:
         return None
@@ -295,27 +301,26 @@ def missing_rewards(ready: int, missing: int, limit: float | None) -> Hold | Non
 
 
 def collapses(newest: Figures, settings: Settings) -> list[Hold]:
-    """Return which declared bounds of choices and rewards the figures are beyond."""
+    """Return a hold for each declared bound of choices and rewards that the figures exceed."""
     holds: list[Hold] = []
     if newest.rollouts < FEWEST:
         return holds
     floor, least = settings.entropy_floor, settings.reward_spread_floor
-    chosen = newest.decisions >= FEWEST
-    if chosen and floor is not None and newest.entropy is not None and newest.entropy < floor:
+    enough = newest.decisions >= FEWEST
+    if enough and floor is not None and newest.entropy is not None and newest.entropy < floor:
         words = f"entropy of choices {newest.entropy:.3g} is below {floor:g}"
         holds.append(Hold(Reason.COLLAPSED, words))
-    most = settings.option_share_limit
-    taken = newest.option_share
-    if chosen and most is not None and taken is not None and taken > most:
-        words = f"{newest.option!r} is {taken:.0%} of choices, more than {most:.0%}"
+    limit, share = settings.option_share_limit, newest.option_share
+    if enough and limit is not None and share is not None and share > limit:
+        words = f"{newest.option!r} is {share:.0%} of choices, more than {limit:.0%}"
         holds.append(Hold(Reason.COLLAPSED, words))
     if least is not None and newest.reward_spread is not None and newest.reward_spread < least:
         words = f"rewards deviate by {newest.reward_spread:.3g}, less than {least:g}"
         holds.append(Hold(Reason.CONSTANT, words))
-    share = settings.source_share_limit
-    for source, part in newest.sources.items():
-        if share is not None and part > share:
-            words = f"{part:.0%} of rewards come from {source!r}, more than {share:.0%}"
+    limit = settings.source_share_limit
+    for source, share in newest.sources.items():
+        if limit is not None and share > limit:
+            words = f"{share:.0%} of rewards come from {source!r}, more than {limit:.0%}"
             holds.append(Hold(Reason.SOURCE, words))
     return holds
 
@@ -326,9 +331,9 @@ def late_costs(
     """Return the rollouts whose cost may have become known since costs were last counted.
 
     Args:
-        store: Where the rollouts are.
+        store: Holds the rollouts.
         before: The monitor so far.
-        settings: Whether there is a limit, and how long costs are waited for.
+        settings: The cost limit, and how long costs are waited for.
         at: Epoch seconds, when the last rollout of the update was known.
     """
     seen = _costs_seen(before)
@@ -345,29 +350,32 @@ def late_costs(
 
 
 def price_of(
-    before: Monitor, unseen: Iterable[LearnableRollout], seen: "Seen", settings: Settings
+    before: Monitor,
+    unseen: Iterable[LearnableRollout],
+    rollouts: "UpdateRollouts",
+    settings: Settings,
 ) -> tuple[Multiplier, dict[str, float], dict[int, float]]:
     """Return the price after the costs that became known.
 
     Args:
         before: The monitor so far.
-        unseen: Rollouts that no update has seen, in their order.
-        seen: The rollouts of the update.
-        settings: The limit, and what rollouts cost.
+        unseen: Rollouts that no update has seen, in order.
+        rollouts: The rollouts of the update.
+        settings: The limit, and the declared costs.
 
     Returns:
-        The price; up to where costs were counted, to be stored, empty without a limit; and by
-        ``ready_seq`` what has been counted of rollouts, to be stored.
+        The price; the position up to which costs were counted, to be stored, empty without a limit;
+        and the costs counted, by ``ready_seq`` of their rollout, to be stored.
     """
     multiplier = multiplier_of(before)
     if settings.cost_limit is None:
         return multiplier, {}, {}
     counted_before = _costs_seen(before)
-    at = max(seen.at, counted_before.at) if counted_before else seen.at
+    at = max(rollouts.at, counted_before.at) if counted_before else rollouts.at
     costs: list[float] = []
     counted: dict[int, float] = {}
     corrected = 0.0
-    for rollout in seen.charged:
+    for rollout in rollouts.late:
         cost = incurred_cost(
             LearnableRollout(rollout.rollout, [], rollout.rewards), settings, now=at
         )
@@ -385,11 +393,11 @@ def price_of(
             counted[fresh.rollout.ready_seq or 0] = cost
     rule = MultiplierRule(limit=settings.cost_limit)
     multiplier = multiplier.update(np.array(costs), rule, corrected=corrected)
-    return multiplier, {"rewarded": seen.rewarded, "at": at}, counted
+    return multiplier, {"rewarded": rollouts.newest_reward, "at": at}, counted
 
 
 def multiplier_of(before: Monitor) -> Multiplier:
-    """Return the price that a monitor remembers; none where it remembers nonsense."""
+    """Return a monitor's stored price; the initial one where that is invalid."""
     try:
         return Multiplier.from_numbers(numbers_in(before.numbers.get("multiplier")))
     except ValueError:
@@ -397,7 +405,7 @@ def multiplier_of(before: Monitor) -> Multiplier:
 
 
 def _costs_seen(before: Monitor) -> CostsSeen | None:
-    """Return up to where costs were counted; ``None`` where there was no limit until now."""
+    """Return the position up to which costs were counted; ``None`` before there was a limit."""
     numbers = numbers_in(before.numbers.get("costs"))
     if not {"rewarded", "at"} <= {*numbers}:
         return None
@@ -405,7 +413,7 @@ def _costs_seen(before: Monitor) -> CostsSeen | None:
 
 
 def numbers_in(value: object) -> dict[str, float]:
-    """Return the numbers of a stored table by name; none where it is no table."""
+    """Return the numbers of a stored table by name; empty where it is no table."""
     table = value if isinstance(value, Mapping) else {}
     return {str(name): part for name, part in table.items() if isinstance(part, int | float)}
 
@@ -413,28 +421,28 @@ def numbers_in(value: object) -> dict[str, float]:
 RULE = DriftRule()
 KEPT_ALARMS = 10
 MOST_STEPS = 4
-"""Of a rollout that drift is read from: what longer ones earn hangs more on what the policy has
-learned meanwhile than on the world."""
+"""Most decisions of a rollout that is watched for drift: the rewards of longer ones depend more on
+what the policy has learned meanwhile than on the world."""
 LARGEST = 1e100
-"""Of a residual; the square of a larger one is no number any more."""
+"""Largest residual; the square of a larger one may not be finite."""
 
 _ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
-class Watched(NamedTuple):
+class MonitorFindings(NamedTuple):
     """The findings of a point's monitors in an update.
 
     Attributes:
-        monitor: To be stored with the update.
-        report: For its report.
-        alarms: Options that are no longer what they were.
+        monitor: The new state of the monitors, to be stored with the update.
+        report: Figures for the update's report.
+        alarms: Options that have drifted.
         price: Price of one unit of safety cost, in units of reward.
-        hold: Why the gate should hold; ``None`` if it need not.
-        doubted: Options that became worse and that no update has doubted yet.
-        costs: What the price has counted of rollouts, to be stored with the monitor.
+        hold: Why the gate should hold; ``None`` if it should not.
+        doubted: Options that became worse and that no kept update has forgotten yet.
+        costs: Costs that the price has counted, by ``ready_seq``, to be stored with the monitor.
         limits: The lowest and the highest that a reward counts as.
-        outliers: Rollouts that no update has seen and that had rewards beyond these.
-        new: What can be learned from, with rewards within the limits.
+        outliers: How many rollouts that no update had seen have rewards beyond the limits.
+        new: The usable part of the new rollouts, with rewards within the limits.
     """
 
     monitor: Monitor
@@ -446,74 +454,74 @@ class Watched(NamedTuple):
     costs: Mapping[int, float]
     limits: Limits
     outliers: int
-    new: Collected
+    new: CollectedRollouts
 
-    def without_doubt(self) -> "Watched":
-        """Return the same for an update that was kept: it has doubted what it had to."""
+    def with_doubts_cleared(self) -> "MonitorFindings":
+        """Return the same for an update that was kept, which has forgotten the doubted options."""
         numbers = {**self.monitor.numbers, "doubted": []}
         return self._replace(monitor=replace(self.monitor, numbers=numbers))
 
 
-class Seen(NamedTuple):
+class UpdateRollouts(NamedTuple):
     """The rollouts of an update.
 
     Attributes:
-        fresh: Those it takes, in their order; some of them were seen by an update that was skipped.
-        older: Those it replays.
-        new: What of ``fresh`` can be learned from, with rewards as they came.
+        fresh: Rollouts never learned from, in order; a skipped update may have seen some of them.
+        older: Rollouts that it replays.
+        new: The usable part of ``fresh``, with unclipped rewards.
         at: Epoch seconds, when the last of ``fresh`` was known.
-        charged: Others whose cost may have become known.
-        rewarded: The ``seq`` of the newest reward that was there before the rollouts were read:
-            what came in between is looked at by the next update too.
+        late: Other rollouts whose cost may have become known.
+        newest_reward: ``seq`` of the newest reward before the rollouts were read; the next update
+            checks later ones again.
     """
 
     fresh: Sequence[LearnableRollout]
     older: Sequence[LearnableRollout]
-    new: Collected
+    new: CollectedRollouts
     at: float
-    charged: Sequence[Charged] = ()
-    rewarded: int = 0
+    late: Sequence[Charged] = ()
+    newest_reward: int = 0
 
 
 def watch_update(
     before: Monitor,
-    seen: Seen,
+    rollouts: UpdateRollouts,
     *,
     settings: Settings,
     state: LearnerState,
     config: PPOConfig,
     difference: tuple[float, float] | None = None,
-) -> Watched:
-    """Return what the monitors of a point see in an update.
+) -> MonitorFindings:
+    """Return the findings of a point's monitors in an update.
 
     Args:
         before: The monitor so far.
-        seen: The rollouts of the update.
-        settings: Bounds, and what rewards are worth.
+        rollouts: The rollouts of the update.
+        settings: Bounds, and the weights of rewards.
         state: The learner's state before the update.
-        config: How it learns.
-        difference: Lower and upper bound of learner minus control, where they are compared.
+        config: How the learner learns.
+        difference: Lower and upper bound of learner minus control; ``None`` without a comparison.
     """
     unseen = [
-        example for example in seen.fresh if (example.rollout.ready_seq or 0) > before.watermark
+        example for example in rollouts.fresh if (example.rollout.ready_seq or 0) > before.watermark
     ]
     ids = {rollout.rollout.rollout_id for rollout in unseen}
-    extremes = zip(seen.new.rollout_ids, seen.new.extremes(), strict=True)
+    extremes = zip(rollouts.new.rollout_ids, rollouts.new.extremes(), strict=True)
     fence = fence_of(before).including(pair for key, pair in extremes if key in ids)
-    limits = fence.limits.spanning(reward_range(settings))
-    bounded, beyond = seen.new.within(limits)
+    limits = fence.limits.extend_to(reward_range(settings))
+    bounded, beyond = rollouts.new.within(limits)
     outliers = len({*beyond} & ids)
     drift, alarms = _drift(before, ids, bounded, state=state, config=config)
-    multiplier, counted_until, costs = price_of(before, unseen, seen, settings)
+    multiplier, counted_until, costs = price_of(before, unseen, rollouts, settings)
     held = integer(before.numbers.get("held"))
-    newest = _figures(before.point, seen, settings, held=held)
+    newest = _figures(before.point, rollouts, settings, held=held)
     failing = _failing(newest, alarms, settings, difference=difference)
     streaks = _streaks(before, failing)
     hold = next(
         (
             failure
             for failure in failing
-            # an alarm of drift is raised but once
+            # a drift alarm is raised only once
             if failure.reason is Reason.DRIFT or streaks[failure.reason] >= LOOKS
         ),
         None,
@@ -549,7 +557,7 @@ def watch_update(
         "cost_price": price,
         "hold": hold.reason.value if hold else None,
     }
-    return Watched(
+    return MonitorFindings(
         monitor,
         {"monitors": report},
         alarms,
@@ -564,7 +572,7 @@ def watch_update(
 
 
 def monitor_figures(monitor: Monitor) -> dict[str, object]:
-    """Return what an operator wants to know of a point, as JSON data."""
+    """Return a point's figures for operators, as JSON data."""
     figures_stored = monitor.numbers.get("figures")
     multiplier = multiplier_of(monitor)
     limits = monitor.numbers.get("limits")
@@ -584,13 +592,13 @@ def monitor_figures(monitor: Monitor) -> dict[str, object]:
 
 
 class MissingWatch:
-    """Counts rewards that came and that stayed away, since this process began to look.
+    """Counts rewards that came and that are missing, since this process started watching.
 
-    What waited for its reward when the gate was reset is not held against what comes after: while
-    it held no reward was taken, so a reset would be undone at once by what had happened before.
+    Rollouts that waited for their reward when the gate was reset do not count as missing: a holding
+    gate takes no rewards, so they would undo the reset at once.
 
     Args:
-        limit: The share that may stay away; ``None`` counts nothing.
+        limit: Largest share of missing rewards, in ``[0, 1]``; ``None`` switches the check off.
     """
 
     def __init__(self, limit: float | None) -> None:
@@ -600,7 +608,7 @@ class MissingWatch:
         self._forgiven = 0
 
     def check(self, status: Mapping[str, object]) -> Hold | None:
-        """Return a reason to hold, from what ``status_of`` says; it is given once."""
+        """Return a hold, once, if the result of ``status_of`` shows too many missing rewards."""
         if self._limit is None:
             return None
         now = reward_counts(status)
@@ -608,7 +616,7 @@ class MissingWatch:
         before = self._mark = self._mark or now
         ready, lost = max(0, now[0] - before[0]), max(0, now[1] - before[1] - self._forgiven)
         hold = missing_rewards(ready, lost, self._limit)
-        if hold is not None or ready + lost >= TUMBLES:
+        if hold is not None or ready + lost >= RECOUNT_AFTER:
             self._forgiven = max(0, self._forgiven - (now[1] - before[1]))
             self._forgiven = min(self._forgiven, integer(status["waiting_for_reward"]))
             self._mark = now
@@ -625,23 +633,23 @@ class MissingWatch:
 def _drift(
     before: Monitor,
     unseen: Container[str],
-    new: Collected,
+    new: CollectedRollouts,
     *,
     state: LearnerState,
     config: PPOConfig,
 ) -> tuple[Drift, tuple[Alarm, ...]]:
-    """Return the charts after new rollouts, and what they alarm about.
+    """Return the charts after new rollouts, and their alarms.
 
-    Of each rollout of a few decisions the last one is charted: what came after it hangs on no other
-    choice of ours, so it is not taken for a change of the world that the policy learns; and the
-    decisions of one rollout share its luck, which a chart would take for evidence.
+    Of each rollout of a few decisions only the last decision is charted: its return depends on no
+    other choice of ours, so learning does not look like drift; and the decisions of one rollout
+    share its luck, which a chart would count as independent evidence.
     """
     drift = drift_of(before)
     if new.trajectories is None:
         return drift, ()
     try:
         residuals = forward_residuals(state, new.trajectories, config=config).tolist()
-    except _ERRORS as error:  # the update finds out which rollout it is, and leaves that out
+    except _ERRORS as error:  # the update finds the rollout that caused it, and leaves it out
         logger().warning("drift_not_watched", point=before.point, error=str(error))
         return drift, ()
     lengths = new.trajectories.length
@@ -658,12 +666,12 @@ def _drift(
 
 
 def is_worse(alarm: Alarm) -> bool:
-    """Say whether what was learned of an option does not hold any more: it earns less."""
+    """Whether the option earns less than before, so that its estimates are outdated."""
     return alarm.direction is Direction.WORSE
 
 
 def drift_of(monitor: Monitor) -> Drift:
-    """Return the charts that a monitor remembers; none where it remembers none, or nonsense."""
+    """Return a monitor's stored charts; empty ones where these are missing or invalid."""
     try:
         return Drift.from_numbers(_tables(monitor.numbers.get("drift")))
     except ValueError:
@@ -671,7 +679,7 @@ def drift_of(monitor: Monitor) -> Drift:
 
 
 def fence_of(monitor: Monitor) -> Fence:
-    """Return how far rewards may reach; nothing where a monitor remembers none, or nonsense."""
+    """Return a monitor's stored fence; an empty one where that is missing or invalid."""
     fence = monitor.numbers.get("fence")
     try:
         return Fence.from_numbers(fence) if isinstance(fence, Mapping) else Fence()
@@ -679,13 +687,13 @@ def fence_of(monitor: Monitor) -> Fence:
         return Fence()
 
 
-def _figures(point: str, seen: Seen, settings: Settings, *, held: int) -> Figures:
-    """Return the figures of the newest rollouts, of those alone that came since the last hold."""
+def _figures(point: str, rollouts: UpdateRollouts, settings: Settings, *, held: int) -> Figures:
+    """Return the figures of the newest rollouts since the last hold."""
     window = max(settings.window, FEWEST)
-    by_id = {rollout.rollout.rollout_id: rollout for rollout in (*seen.older, *seen.fresh)}
+    by_id = {rollout.rollout.rollout_id: rollout for rollout in (*rollouts.older, *rollouts.fresh)}
     newest = sorted(by_id.values(), key=lambda rollout: rollout.rollout.ready_seq or 0)[-window:]
     newest = [rollout for rollout in newest if (rollout.rollout.ready_seq or 0) > held]
-    costs = [incurred_cost(rollout, settings, now=seen.at) for rollout in newest]
+    costs = [incurred_cost(rollout, settings, now=rollouts.at) for rollout in newest]
     return figures(newest, point, costs=costs, declared=settings.rewards)
 
 
@@ -704,7 +712,7 @@ def _failing(
 
 
 def _doubted_options(before: Monitor) -> frozenset[str]:
-    """Return what became worse in updates that were skipped or undone, and so did not doubt it."""
+    """Return the options that became worse in skipped or undone updates, which forget nothing."""
     options = before.numbers.get("doubted")
     return frozenset(map(str, options if isinstance(options, list) else ()))
 

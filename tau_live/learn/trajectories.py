@@ -1,8 +1,8 @@
-"""Stored decisions become arrays; what is left out is listed with the reason, only here.
+"""Stored decisions as arrays; the only place that leaves decisions out, each with its reason.
 
 The steps of a trajectory are the decisions at one point, nothing else: telemetry is never a step.
 
-Rewards are judged before, when they are joined (``record.rewards``), with the same reasons.
+Rewards were checked before, when they were joined (``record.rewards``), with the same reasons.
 """
 
 from bisect import bisect_right
@@ -35,22 +35,22 @@ LEAST_PROPENSITY = 1e-300
 """Below, an importance weight would not be finite."""
 
 MOST_PROPENSITY = 1.0 + 1e-9
-"""A certain choice may be above 1 by a rounding error."""
+"""The propensity of a certain choice may be above 1 by a rounding error."""
 
 HOSTS_OWN = frozenset({WhyNot.APPLIED_DIFFERS, WhyNot.NO_PROPENSITY})
-"""What is wrong with a host's own choice; behind a setting it may teach the critic all the same."""
+"""Reasons that mark a host's own choice; with a setting it may teach the critic all the same."""
 
 
 class Step(NamedTuple):
     """A decision that may be learned from.
 
     Attributes:
-        decision: As it is stored.
-        encoded: The features of the decision.
-        allowed: ``[A]``, which options might be chosen; ``None`` if all might.
+        decision: The stored decision.
+        encoded: Its features.
+        allowed: ``[A]``, which options were allowed; ``None`` if all were.
         explored: ``[A]``, false where an option was unsafe to explore; ``None`` if none was.
-        propensity: NaN where it may teach the critic only.
-        critic_only: Why it may teach no more; ``None`` where it may.
+        propensity: Probability of the applied option; NaN where it teaches the critic only.
+        critic_only: Why it teaches the critic only; ``None`` where it teaches the actor too.
     """
 
     decision: Decision
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
 
 def own_reward(rollout: Rollout) -> float | None:
-    """Return what came for the run itself; ``None`` before it is ready."""
+    """Return the reward of the run itself; ``None`` before it is ready."""
     return rollout.total_reward if rollout.run_reward is None else rollout.run_reward
 
 
@@ -85,9 +85,9 @@ def step_of(
     """Return a decision as a step, or why it is none.
 
     Args:
-        decision: As it is stored.
+        decision: The stored decision.
         last_attempt: The attempt of its rollout that counts.
-        width: How wide the policy's features are.
+        width: Width of the policy's features.
         learn_from_host: Whether a host's own choice may teach the critic.
     """
     reasons = why_not(decision)
@@ -109,7 +109,7 @@ def step_of(
 
 
 def why_not(decision: Decision) -> list[WhyNot]:
-    """Return everything for which a decision by itself may not be learned from."""
+    """Return every reason for which a decision by itself may not be learned from."""
     propensity, options, allowed = decision.propensity, decision.options, decision.allowed
     applied = decision.applied
     checks = (
@@ -132,7 +132,7 @@ def why_not(decision: Decision) -> list[WhyNot]:
 
 
 def mask_of(decision: Decision) -> BoolArray | None:
-    """Return ``[A]`` which options might be chosen; ``None`` if all might."""
+    """Return ``[A]`` which options were allowed; ``None`` if all were."""
     if decision.allowed is None:
         return None
     names = {*decision.allowed}
@@ -148,7 +148,7 @@ def explored_of(decision: Decision) -> BoolArray | None:
 
 
 def encoded_of(decision: Decision, *, width: int) -> Encoded | WhyNot:
-    """Return what the policy saw of a decision, or why that is unknown."""
+    """Return the features of a decision, or why they are unknown."""
     if not decision.encoded:
         return WhyNot.NO_FEATURES
     try:
@@ -170,23 +170,23 @@ def _lacks_mask(decision: Decision) -> bool:
         return True
     if decision.allowed is not None or len(decision.probabilities) != len(decision.options):
         return False
-    if 0.0 not in decision.probabilities:  # as usual, and sooner known
+    if 0.0 not in decision.probabilities:  # the usual case
         return False
-    held = decision.exploit_only or ()  # without a floor theirs may have come to nothing
-    named = zip(decision.options, decision.probabilities, strict=True)
-    return any(probability == 0.0 and name not in held for name, probability in named)
+    exploit_only = decision.exploit_only or ()  # without a floor theirs may have underflowed to 0
+    by_option = zip(decision.options, decision.probabilities, strict=True)
+    return any(probability == 0.0 and name not in exploit_only for name, probability in by_option)
 
 
 Earned = Callable[[LearnableRollout], Mapping[str, float]]
-"""Returns what the decisions of a rollout are worth by id, as its rewards were joined."""
+"""Returns the rewards of a rollout's decisions, by decision id."""
 
 Incurred = Callable[[LearnableRollout], float | None]
-"""Returns what a rollout cost in safety, ``None`` where that is not known."""
+"""Returns the safety cost of a rollout; ``None`` where unknown."""
 Early = Callable[[LearnableRollout], Mapping[int, float]]
-"""Returns what of a rollout's total was given before its end, by its decisions until then."""
+"""Returns the parts of a rollout's total given before its end, by the decisions made by then."""
 
 Taken = Callable[[LearnableRollout], tuple[float, float]]
-"""Returns what safety took from a rollout's reward, at most 0, and the most it may be worth."""
+"""Returns the safety penalty on a rollout's reward, at most 0, and the cap on that reward."""
 
 CUT_OFF = frozenset({Reason.INTERRUPTED, Reason.TIMEOUT, Reason.CANCELLED, Reason.ABANDONED})
 
@@ -199,16 +199,16 @@ class LeftOut(NamedTuple):
     reason: WhyNot
 
 
-class Collected(NamedTuple):
-    """The usable part of some rollouts, and what was left out.
+class CollectedRollouts(NamedTuple):
+    """The usable part of some rollouts, and the parts left out.
 
     Attributes:
         trajectories: The usable rollouts; ``None`` when there is none.
         rollout_ids: Their ids, in the same order.
-        left_out: Everything else.
+        left_out: All others, each with its reason.
         critic_only: The decisions among them that teach the critic, but not the actor.
         decisions: ``[N]``, the decisions that the trajectories consist of.
-        safety: ``[R, 2]``, what safety took from each rollout, and the most it may be worth.
+        safety: ``[R, 2]``, the safety penalty on each rollout's reward, and the cap on it.
     """
 
     trajectories: Trajectories | None
@@ -219,24 +219,24 @@ class Collected(NamedTuple):
     safety: Sequence[tuple[float, float]] = ()
 
     def extremes(self) -> list[tuple[float, float]]:
-        """Return ``[R, 2]`` the lowest and the highest reward that came after a decision of each.
+        """Return ``[R, 2]`` the lowest and the highest reward after a decision of each rollout.
 
-        Without what safety took. Where nothing came there is no reward, but at the end there is.
+        Safety penalties are excluded. A reward of 0 counts only after the last decision.
         """
         if self.trajectories is None:
             return []
-        given = self._raw_rewards(self.trajectories)
+        rewards = self._raw_rewards(self.trajectories)
         starts = offsets(self.trajectories.length)
-        came = given != 0.0
-        came[starts[1:] - 1] = True
-        lowest = np.minimum.reduceat(np.where(came, given, inf), starts[:-1])
-        highest = np.maximum.reduceat(np.where(came, given, -inf), starts[:-1])
+        counts = rewards != 0.0
+        counts[starts[1:] - 1] = True
+        lowest = np.minimum.reduceat(np.where(counts, rewards, inf), starts[:-1])
+        highest = np.maximum.reduceat(np.where(counts, rewards, -inf), starts[:-1])
         return list(zip(lowest.tolist(), highest.tolist(), strict=True))
 
-    def within(self, limits: Limits) -> tuple["Collected", list[str]]:
-        """Return the same with every reward within limits, and which rollouts had others.
+    def within(self, limits: Limits) -> tuple["CollectedRollouts", list[str]]:
+        """Return the same with every reward clipped to limits, and the rollouts that had others.
 
-        What safety takes away is the operator's word, and no outlier.
+        A safety penalty is set by the operator, and is no outlier.
 
         Args:
             limits: The lowest and the highest that a reward counts as.
@@ -244,27 +244,27 @@ class Collected(NamedTuple):
         known = self.trajectories
         if known is None:
             return self, []
-        given = self._raw_rewards(known)
-        beyond = (given < limits.low) | (given > limits.high)
+        raw = self._raw_rewards(known)
+        beyond = (raw < limits.low) | (raw > limits.high)
         if not beyond.any():
             return self, []
         ends = offsets(known.length)[1:] - 1
-        bounded = np.clip(given, limits.low, limits.high)
-        for end, (taken, most) in zip(ends.tolist(), self.safety, strict=True):
-            bounded[end] = min(bounded[end] + taken, most)
+        bounded = np.clip(raw, limits.low, limits.high)
+        for end, (penalty, cap) in zip(ends.tolist(), self.safety, strict=True):
+            bounded[end] = min(bounded[end] + penalty, cap)
         reward = np.where(beyond, bounded, known.reward)
         rollouts = np.repeat(np.arange(len(ends)), known.length)[beyond]
         ids = [self.rollout_ids[at] for at in np.unique(rollouts).tolist()]
         return self._replace(trajectories=replace(known, reward=reward)), ids
 
     def _raw_rewards(self, known: Trajectories) -> FloatArray:
-        """Return ``[N]`` the rewards before safety took any of them."""
-        given = known.reward.copy()
-        given[offsets(known.length)[1:] - 1] -= [taken for taken, _ in self.safety]
-        return given
+        """Return ``[N]`` the rewards without safety penalties."""
+        rewards = known.reward.copy()
+        rewards[offsets(known.length)[1:] - 1] -= [penalty for penalty, _ in self.safety]
+        return rewards
 
 
-def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only but the first two
+def trajectories_of(  # noqa: PLR0913  # keyword-only but for the first two
     rollouts: Sequence[LearnableRollout],
     point: str,
     *,
@@ -274,36 +274,37 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
     early: Early = lambda _: {},
     cost: Incurred = lambda _: None,
     taken: Taken = lambda _: (0.0, inf),
-    born: Sequence[float] = (),
+    version_times: Sequence[float] = (),
     width: int = WIDTH,
     lag_bound: int | None = None,
     learn_from_host: bool = False,
-) -> Collected:
+) -> CollectedRollouts:
     """Return the decisions at one point as trajectories.
 
-    A rollout's reward comes after its last decision at the point; what a decision earned, at this
+    A rollout's reward comes after its last decision at the point; the reward of a decision, at this
     point or another, after the last decision up to then. A decision that may not be learned from
-    is no step: what it earned goes to the step before.
+    is no step: its reward goes to the step before.
 
-    A rollout that was cut off before anybody valued it as a whole goes on in the estimate of its
-    last state (``bootstrap``); one that ended, or that was valued, does not.
+    A rollout that was cut off without a reward as a whole is bootstrapped with the estimate of its
+    last state; one that ended, or that was rewarded, is not.
 
     Args:
-        rollouts: Finished and rewarded.
+        rollouts: Finished and rewarded rollouts.
         point: The decision point.
         versions: Every version of the point in ascending order; the lag of a decision is counted
             in them.
         discount: The discount of one step, in ``[0, 1]``.
-        earned: What each decision of a rollout earned besides the total, by its id.
-        early: What of the total was given while the run went on, by how many decisions it had made
-            by then: no later decision can have earned it.
+        earned: Rewards of a rollout's decisions besides the total, by decision id.
+        early: Parts of the total given during the run, by the number of decisions made by then: no
+            later decision can have earned them.
         cost: The safety cost of a rollout.
-        taken: The part of its reward that safety took.
-        born: When each of ``versions`` was made, in epoch seconds. A replayed decision names a
-            version of another store, so its lag is counted in those made after it. An imported
-            one was made by no version of ours, so it never grows old.
-        width: How wide the policy's features are; a decision encoded otherwise is left out.
-        lag_bound: What is older by more versions is counted as too old; ``None`` counts none.
+        taken: The safety penalty on its reward, and the cap on it.
+        version_times: When each of ``versions`` was made, in epoch seconds. A replayed decision
+            names a version of another store, so its lag is counted in those made after it. An
+            imported one was made by no version of ours, so it never grows old.
+        width: Width of the policy's features; a decision of another width is left out.
+        lag_bound: Decisions that lag by more versions are too old for the actor; ``None`` sets no
+            bound.
         learn_from_host: Whether a host's own choices may teach the critic.
     """
     kept: list[_Rollout] = []
@@ -324,16 +325,16 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
             kept.append(_Rollout(learnable, steps, rewards, cost(learnable)))
         else:
             left_out.append(LeftOut(rollout.rollout_id, None, reason))
-    born = sorted(born)
+    version_times = sorted(version_times)
     decided = [(step, part.learnable.rollout) for part in kept for step in part.steps]
-    lags = [_lag(step.decision, rollout, versions, born) for step, rollout in decided]
+    lags = [_lag(step.decision, rollout, versions, version_times) for step, rollout in decided]
     critic_only = []
     for (step, _), lag in zip(decided, lags, strict=True):
         too_old = lag_bound is not None and lag > lag_bound
         why = step.critic_only or (WhyNot.TOO_OLD if too_old else None)
         if why:
             critic_only.append(LeftOut(step.decision.rollout_id, step.decision.decision_id, why))
-    return Collected(
+    return CollectedRollouts(
         _arrays(kept, lags, discount=discount) if kept else None,
         [part.learnable.rollout.rollout_id for part in kept],
         left_out,
@@ -343,8 +344,8 @@ def trajectories_of(  # noqa: PLR0913  # what it depends on, all keyword-only bu
     )
 
 
-def counts_of(collected: Collected | None, rollout_ids: Collection[str]) -> dict[str, int]:
-    """Return by counter how often something of these rollouts was not learned from."""
+def counts_of(collected: CollectedRollouts | None, rollout_ids: Collection[str]) -> dict[str, int]:
+    """Return, by counter, how many entries of these rollouts were left out or critic-only."""
     if collected is None:
         return {}
     named = ((LEFT_OUT, collected.left_out), (CRITIC_ONLY, collected.critic_only))
@@ -378,7 +379,7 @@ def _steps_of(
 
 
 class _Rollout(NamedTuple):
-    """A rollout that can be learned from: its steps, what came after each, and what it cost."""
+    """A usable rollout: its steps, the reward after each, and its safety cost."""
 
     learnable: LearnableRollout
     steps: Sequence[Step]
@@ -387,13 +388,13 @@ class _Rollout(NamedTuple):
 
 
 def _lag(
-    decision: Decision, rollout: Rollout, versions: Sequence[int], born: Sequence[float]
+    decision: Decision, rollout: Rollout, versions: Sequence[int], version_times: Sequence[float]
 ) -> int:
     """Return how many versions are newer than the one that decided."""
     if decision.source == IMPORTED:
         return 0
-    if rollout.owner is None and born:
-        return len(born) - bisect_right(born, decision.at)
+    if rollout.owner is None and version_times:
+        return len(version_times) - bisect_right(version_times, decision.at)
     return len(versions) - bisect_right(versions, decision.policy_version)
 
 
@@ -422,7 +423,7 @@ def _arrays(kept: Sequence[_Rollout], lags: Sequence[int], *, discount: float) -
             [_index(decision.options, decision.default) for decision in decisions], dtype=np.int64
         ),
         allowed=None if all(mask is None for mask in masks) else masks,
-        explored=None if all(of is None for of in flags) else flags,
+        explored=None if all(flag is None for flag in flags) else flags,
         propensity=np.array([step.propensity for step in steps]),
         value=value,
         reward=np.array([reward for rollout in kept for reward in rollout.rewards]),
@@ -445,10 +446,10 @@ def _rewards(
     *,
     early: Mapping[int, float],
 ) -> list[float]:
-    """Return what came after each step: what its decision earned, and at the end the total.
+    """Return the reward after each step: that of its decision, and at the end the total.
 
-    What was given early comes after the last step until then; in a rollout that was tried again
-    it is not known in which attempt that was.
+    A reward given early comes after the last step until then; in a rollout with several attempts
+    the attempt of such a reward is unknown, so it stays in the total.
     """
     rewards = [0.0] * len(steps)
     last = last_attempt(learnable.decisions)

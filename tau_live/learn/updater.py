@@ -1,4 +1,4 @@
-"""The learner's own thread: looks whether an update is due, runs it, and puts it into service."""
+"""The learner's own thread: checks whether an update is due, runs it, and puts it into service."""
 
 import threading
 import time
@@ -7,26 +7,26 @@ from contextlib import suppress
 
 from tau_live.core.sync import Latch
 from tau_live.core.throttle import Throttle
-from tau_live.learn.learner import Learned, Learner
+from tau_live.learn.learner import Learner, UpdateResult
 from tau_live.rl.throttle import giving_way
 from tau_live.store.roles import Store
 
 POLL_S = 1.0
-"""How often updates are looked for that other processes made due."""
+"""How often to check for updates that other processes made due."""
 
 RECHECK_S = 5.0
-"""How often it is looked where nothing was written: rewards may be waited for no longer."""
+"""How often to check where nothing was written: the deadline of a reward may have passed."""
 
 WAIT_S = 0.05
-"""How often it is looked whether another process has finished an update."""
+"""How often to check whether another process has finished an update."""
 
 
 BREAK_S = 1.0
-"""How long an update that is broken off takes at most to be over."""
+"""How long to wait for an aborted update to end."""
 
 
-class _BrokenOff(BaseException):
-    """The process ends, and the update that is running with it."""
+class _Abort(BaseException):
+    """Raised in the thread to abort the running update, because the process ends."""
 
 
 class Updater:
@@ -34,74 +34,77 @@ class Updater:
 
     Args:
         make: Opens a store and a learner on it; called in the thread, again after a failure.
-        may: Whether anything may be done now.
-        rests: Whether no update is to be made for now; what serves is weighed all the same.
-        learned: Told of each update, with the store; called in the thread.
-        failed: Told of a failure; called in the thread.
-        weigh: Brings the evidence up to date after the updates; called in the thread.
-        idle: Told, with the store, when ``run_due`` has found nothing more; called in the thread.
-        by_itself: Whether updates run as soon as they are due, or only inside ``run_due``.
-        learns: Whether they run here at all; if not, ``run_due`` waits for another process.
+        may_run: Whether the gate lets updates and trials run now.
+        is_paused: Whether updates are paused; trials are weighed all the same.
+        on_update: Called in the thread with the store and each update.
+        on_failure: Called in the thread with each error.
+        weigh: Brings the evidence of trials up to date after the updates; called in the thread.
+        on_idle: Called in the thread with the store when ``run_due`` has nothing left to run.
+        automatic: Whether updates run as soon as they are due, or only inside ``run_due``.
+        runs_updates: Whether updates run here at all; if not, ``run_due`` waits for another
+            process.
     """
 
-    def __init__(  # noqa: PLR0913  # whom it tells, and when, all keyword-only
+    def __init__(  # noqa: PLR0913  # its callbacks, all keyword-only
         self,
         *,
         make: Callable[[], tuple[Store, Learner]],
-        may: Callable[[], bool],
-        rests: Callable[[], bool] = lambda: False,
-        learned: Callable[[Store, Learned], None],
-        failed: Callable[[Exception], None],
+        may_run: Callable[[], bool],
+        is_paused: Callable[[], bool] = lambda: False,
+        on_update: Callable[[Store, UpdateResult], None],
+        on_failure: Callable[[Exception], None],
         weigh: Callable[[Store], None],
-        idle: Callable[[Store], None],
-        by_itself: bool,
-        learns: bool = True,
+        on_idle: Callable[[Store], None],
+        automatic: bool,
+        runs_updates: bool = True,
     ) -> None:
         self._make = make
-        self._may = may
-        self._rests = rests
-        self._learned = learned
-        self._failed = failed
+        self._may_run = may_run
+        self._is_paused = is_paused
+        self._on_update = on_update
+        self._on_failure = on_failure
         self._weigh = weigh
-        self._idle = idle
-        self._by_itself = by_itself
-        self._learns = learns
+        self._on_idle = on_idle
+        self._automatic = automatic
+        self._runs_updates = runs_updates
         self._store: Store | None = None
         self._learner: Learner | None = None
         self._lock = threading.RLock()
-        self._wake = (
-            Latch()
-        )  # no Condition: hosts' threads wake the learner, and may be interrupted
+        # no Condition: hosts' threads wake the learner, and may be interrupted
+        self._wake = Latch()
         self._waiting: list[tuple[int, Latch]] = []
-        self._over = Latch()
+        self._ended = Latch()
         self._requests = 0
         self._done = 0
-        self._good = 0
-        self._until = self._looked = float("-inf")
-        self._quiet: tuple[int, int] | None = None  # the store in which nothing was left to do
-        self._shared: tuple[int, int] | None = None  # the store as of which ``idle`` was called
+        self._succeeded = 0
+        self._until = self._checked_at = float("-inf")
+        self._idle_stamp: tuple[int, int] | None = None  # of the store when nothing was left to do
+        self._served_stamp: tuple[int, int] | None = None  # of the store at the last ``on_idle``
         self._woken = False
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="tau-live-learner", daemon=True)
 
     def start(self) -> None:
-        """Begin to look for updates."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Look soon: something has become fit to be learned from."""
+        """Make the thread check soon: a rollout has become ready."""
         with self._lock:
             self._woken = True
             self._wake.set()
 
     def run_due(self, timeout_s: float) -> bool:
-        """Run every update that is due now; ``False`` if that was not done, or not in time.
+        """Run every update that is due now; ``False`` if that failed or took longer.
 
-        What becomes due meanwhile is not waited for: under load something always is.
+        Updates that become due meanwhile are not waited for: under load there always are some.
+
+        Args:
+            timeout_s: How long to wait, in seconds.
         """
         if (
             self._thread.ident is None
-            or self._over.is_set
+            or self._ended.is_set
             or threading.current_thread() is self._thread
         ):
             return False
@@ -110,38 +113,38 @@ class Updater:
             if self._stopping:
                 return False
             self._requests += 1
-            mine = self._requests
-            self._waiting.append((mine, done))
+            request = self._requests
+            self._waiting.append((request, done))
             self._until = max(self._until, time.monotonic() + timeout_s)
             self._wake.set()
         done.wait(timeout_s)
-        return self._good >= mine
+        return self._succeeded >= request
 
     def stop(self) -> None:
-        """Stop after the update that is running; does not wait for it."""
+        """Stop after the running update, without waiting for it."""
         with self._lock:
             self._stopping = True
             self._wake.set()
-        self._let_go()
+        self._release_waiters()
 
     def close(self, timeout_s: float, *, break_off: bool = False) -> bool:
-        """Stop after the update that is running; ``False`` if it takes longer than that.
+        """Stop after the running update; ``False`` if that takes longer than ``timeout_s``.
 
         Args:
-            timeout_s: How long to wait for it.
-            break_off: Whether it is then broken off, and undone: the process ends.
+            timeout_s: How long to wait for it, in seconds.
+            break_off: Whether to abort it then, because the process ends; nothing of it is kept.
         """
         self.stop()
         if threading.current_thread() is self._thread:
             return False
         if self._thread.ident is None:
             return True
-        if not self._over.wait(timeout_s) and break_off:
+        if not self._ended.wait(timeout_s) and break_off:
             self._break_off()
-        return self._over.is_set
+        return self._ended.is_set
 
-    def _let_go(self) -> None:
-        """Let those go on whose updates are done, or that wait for nothing."""
+    def _release_waiters(self) -> None:
+        """Release the callers of ``run_due`` whose request is done, or all when stopping."""
         with self._lock:
             for number, done in self._waiting:
                 if self._done >= number or self._stopping:
@@ -149,39 +152,39 @@ class Updater:
             self._waiting = [waiter for waiter in self._waiting if not waiter[1].is_set]
 
     def _break_off(self) -> None:
-        """Break off the update that is running.
+        """Abort the running update.
 
-        A thread that is inside of numpy when the interpreter ends takes the process down, with
-        "terminate called without an active exception".
+        A thread inside numpy when the interpreter ends takes the process down, with "terminate
+        called without an active exception".
         """
-        with suppress(ImportError, AttributeError):  # another interpreter
+        with suppress(ImportError, AttributeError):  # not CPython
             import ctypes
 
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_BrokenOff)
+                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_Abort)
             )
-            self._over.wait(BREAK_S)
+            self._ended.wait(BREAK_S)
 
     def _loop(self) -> None:
         try:
-            with suppress(_BrokenOff), giving_way(Throttle()):
+            with suppress(_Abort), giving_way(Throttle()):
                 self._work()
             if self._store is not None:
                 self._store.close()
         finally:
-            self._over.set()
+            self._ended.set()
 
     def _work(self) -> None:
         while not self._stopping:
             try:
                 self._turn()
-            except Exception as error:  # noqa: BLE001  # or nothing would be learned any more
-                self._over.wait(WAIT_S)  # it may fail each time
+            except Exception as error:  # noqa: BLE001  # the thread must survive
+                self._ended.wait(WAIT_S)  # the error may recur each time
                 with suppress(Exception):
-                    self._failed(error)
+                    self._on_failure(error)
 
     def _turn(self) -> None:
-        """Wait until there may be something to do, and do it."""
+        """Wait until there may be work, and do it."""
         if not (self._stopping or self._woken or self._requests > self._done):
             self._wake.wait(POLL_S)
         with self._lock:
@@ -189,17 +192,17 @@ class Updater:
             if self._stopping:
                 return
             requests = self._requests
-            self._woken = self._by_itself and requests > self._done  # then look once more
-            wanted = self._by_itself or requests > self._done
-        good = self._run_all(requested=requests > self._done) if wanted else False
+            self._woken = self._automatic and requests > self._done  # then check once more
+            wanted = self._automatic or requests > self._done
+        succeeded = self._run_all(requested=requests > self._done) if wanted else False
         with self._lock:
-            if good:
-                self._good = max(self._good, requests)
+            if succeeded:
+                self._succeeded = max(self._succeeded, requests)
             self._done = max(self._done, requests)
-        self._let_go()
+        self._release_waiters()
 
     def _wait_to_stop(self, timeout_s: float) -> None:
-        """Wait until it is to stop, whoever wakes it meanwhile."""
+        """Wait for ``stop``, ignoring other wake-ups."""
         until = time.monotonic() + timeout_s
         while not self._stopping and (left_s := until - time.monotonic()) > 0.0:
             self._wake.wait(left_s)
@@ -207,64 +210,64 @@ class Updater:
                 self._wake = Latch()
 
     def _run_all(self, *, requested: bool) -> bool:
-        """Run what is due, or was so when somebody requested it; ``True`` if none is left."""
+        """Run the updates that are due, or were when requested; ``True`` if none is left."""
         try:
             if self._store is not None and not self._store.is_there():
-                self._store.set_leftovers_aside()  # or they would be taken for the new file's
-                self._give_up_store()
+                self._store.set_leftovers_aside()  # or a new file would take them for its own
+                self._close_store()
             if self._learner is None:
                 self._store, self._learner = self._make()
                 self._learner.sweep()
             store, learner = self._store, self._learner
             if store is None:
                 return False
-            return self._look(store, learner, requested=requested)
+            return self._check(store, learner, requested=requested)
         except Exception as error:  # noqa: BLE001  # the gate counts it; the host never sees it
-            with suppress(Exception):  # nothing of it keeps who waits for this
-                self._failed(error)
-            self._give_up_store()
+            with suppress(Exception):  # must not block the callers of ``run_due``
+                self._on_failure(error)
+            self._close_store()
             return False
 
-    def _look(self, store: Store, learner: Learner, *, requested: bool) -> bool:
-        """Update and weigh, unless nothing was written since none of it was left to do."""
+    def _check(self, store: Store, learner: Learner, *, requested: bool) -> bool:
+        """Run updates and weigh trials, unless the store is unchanged since nothing was left."""
         stamp, now = store.stamp(), time.monotonic()
-        settled = stamp == self._quiet and now - self._looked < RECHECK_S
-        if not settled:
-            self._quiet, self._looked = None, now
-            settled = self._settle(store, learner, upto=learner.horizon() if requested else None)
-            may = self._may()
-            if self._learns and may:
+        done = stamp == self._idle_stamp and now - self._checked_at < RECHECK_S
+        if not done:
+            self._idle_stamp, self._checked_at = None, now
+            done = self._drain(store, learner, upto=learner.horizon() if requested else None)
+            may_run = self._may_run()
+            if self._runs_updates and may_run:
                 self._weigh(store)
-            if settled and (may or not self._learns):
-                self._quiet = stamp
-        if requested and (stamp := store.stamp()) != self._shared:  # others write meanwhile
-            self._idle(store)
-            self._shared = stamp
-        return settled
+            if done and (may_run or not self._runs_updates):
+                self._idle_stamp = stamp
+        if requested and (stamp := store.stamp()) != self._served_stamp:  # others write meanwhile
+            self._on_idle(store)
+            self._served_stamp = stamp
+        return done
 
-    def _settle(self, store: Store, learner: Learner, *, upto: int | None) -> bool:
-        """Run updates, or wait for whoever is at it, until none is due; ``False`` if one stays.
+    def _drain(self, store: Store, learner: Learner, *, upto: int | None) -> bool:
+        """Run updates, or wait for another learner, until none is due; ``False`` if one remains.
 
-        Under steady load something always is: without a request that ``upto`` bounds, it ends
-        after a while all the same, or as soon as somebody asks, and is gone on with afterwards.
+        Under steady load there always is one: without a request that ``upto`` bounds, it returns
+        after a while or at the next request, and continues afterwards.
         """
         until = time.monotonic() + POLL_S
         while learner.due(upto=upto):
-            late = not self._learns and time.monotonic() > self._until
-            if late or self._stopping or self._rests() or not self._may():
+            late = not self._runs_updates and time.monotonic() > self._until
+            if late or self._stopping or self._is_paused() or not self._may_run():
                 return False
             if upto is None and (self._requests > self._done or time.monotonic() > until):
                 self.wake()
                 return False
-            learned = learner.run_next(now=time.time(), upto=upto) if self._learns else None
-            if learned is not None:
-                self._learned(store, learned)
+            result = learner.run_next(now=time.time(), upto=upto) if self._runs_updates else None
+            if result is not None:
+                self._on_update(store, result)
                 continue
             self._wait_to_stop(WAIT_S)
         return True
 
-    def _give_up_store(self) -> None:
+    def _close_store(self) -> None:
         store, self._store, self._learner = self._store, None, None
-        self._quiet = self._shared = None
+        self._idle_stamp = self._served_stamp = None
         if store is not None:
             store.close()

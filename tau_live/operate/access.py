@@ -1,14 +1,15 @@
-"""Who may do what: principals, their roles, and what these allow and deny.
+"""Access control of commands, and audit entries that wait for the store.
 
-A file of JSON says it: ``{"schema_version": 1, "team_mode": true, "bindings": [{"principal": ...,
-"roles": [...]}], "roles": {"name": {"allow": [...], "deny": [...]}}}``. Of names of actions and of
-principals any part may be ``*``. What a role denies is denied, whatever others allow. Where a
-file is named, but cannot be read or understood, nothing that changes anything is allowed.
+A JSON file declares who may do what: ``{"schema_version": 1, "team_mode": true, "bindings":
+[{"principal": ..., "roles": [...]}], "roles": {"name": {"allow": [...], "deny": [...]}}}``. Any
+part of the names of actions and principals may be ``*``. An action that a role denies is denied,
+whatever others allow. Where a file is named, but cannot be read or parsed, no action that changes
+anything is allowed.
 
 Source: the policy of the reference's control plane, its schema version 1.
 
-What is in the file comes into the store as soon as somebody has that open: a process that writes
-to it, or the next thing that is written down so.
+Audit entries that the store cannot take wait in a file beside the kill switch. The next process
+that has the store open for writing stores them.
 """
 
 import fcntl
@@ -36,10 +37,10 @@ from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
 
 ACTION = "control:rl:"
-"""Begins the name of every action; the rest is the name of the command."""
+"""Prefix of the name of every action; the rest is the name of the command."""
 
 ACTORS = ("TAU_RBAC_LOCAL_ACTOR", "USER", "LOGNAME")
-"""The variables that name a principal where no setting does, the first goes first."""
+"""The variables that name a principal where no setting does, by precedence."""
 
 LIMIT = 2**20
 VERSION = 1
@@ -58,7 +59,7 @@ class Ruling(StrEnum):
 
     @property
     def allows(self) -> bool:
-        """Whether it may be done."""
+        """Whether the action is allowed."""
         return self.value.startswith("allow")
 
 
@@ -67,7 +68,7 @@ class Role(NamedTuple):
 
     Attributes:
         allow: Names or patterns of actions.
-        deny: Those that it may not, whatever is allowed.
+        deny: Names or patterns of actions that are denied, whatever is allowed.
     """
 
     allow: Sequence[str]
@@ -79,7 +80,7 @@ class Access:
     """Who may do what.
 
     Attributes:
-        team_mode: Whether any of it counts.
+        team_mode: Whether the rules are in force.
         bindings: Names or patterns of principals, each with the names of its roles.
         roles: The roles by name.
     """
@@ -89,24 +90,24 @@ class Access:
     roles: Mapping[str, Role]
 
     def ruling(self, principal: str, action: str) -> Ruling:
-        """Return whether a principal may do something, and why."""
+        """Return whether a principal may do an action, and why."""
         if not self.team_mode:
             return Ruling.TEAM_MODE_DISABLED
         if not principal.strip():
             return Ruling.PRINCIPAL_MISSING
-        bound = [names for pattern, names in self.bindings if _fits(pattern, principal)]
+        bound = [names for pattern, names in self.bindings if _matches(pattern, principal)]
         if not bound:
             return Ruling.UNBOUND_PRINCIPAL
         roles = [self.roles[name] for names in bound for name in names]
-        if any(_fits(pattern, action) for role in roles for pattern in role.deny):
+        if any(_matches(pattern, action) for role in roles for pattern in role.deny):
             return Ruling.DENIED
-        if any(_fits(pattern, action) for role in roles for pattern in role.allow):
+        if any(_matches(pattern, action) for role in roles for pattern in role.allow):
             return Ruling.ALLOWED
         return Ruling.NO_MATCHING_ALLOW
 
 
 def principal_of(environ: Mapping[str, str], named: str | None) -> str:
-    """Return who calls: the one that a setting names, or who this machine says it is."""
+    """Return the calling principal: the one named by a setting, or this machine's user."""
     if named is not None:
         return named
     actors = (environ.get(name, "").strip() for name in ACTORS)
@@ -114,12 +115,16 @@ def principal_of(environ: Mapping[str, str], named: str | None) -> str:
 
 
 def check(path: Path | None, principal: str, action: str) -> Ruling:
-    """Return why a principal may do something.
+    """Return why a principal may do an action.
+
+    Args:
+        path: The file of access rules; ``None`` allows everybody everything.
+        principal: The caller.
+        action: The name of the action.
 
     Raises:
-        AccessError: It may not, or the file cannot be understood.
+        AccessError: The principal may not, or the file is unusable.
     """
-    # in force where no file is named: everybody may do everything
     ruling = (Access(roles={}) if path is None else load_access(path)).ruling(principal, action)
     if not ruling.allows:
         raise AccessError(
@@ -133,11 +138,11 @@ def load_access(path: Path) -> Access:
     """Return the access that a file declares.
 
     Raises:
-        AccessError: It cannot be read, is no such file, or everybody may write it.
+        AccessError: It cannot be read or parsed, or every user may write to it.
     """
     try:
         info = path.stat()
-        if not stat.S_ISREG(info.st_mode):  # to read a pipe may never end
+        if not stat.S_ISREG(info.st_mode):  # reading a pipe may never end
             raise _unusable(path, "it is not a file")
         if info.st_mode & stat.S_IWOTH:
             raise _unusable(path, "every user may write to it: run chmod o-w on it")
@@ -161,7 +166,7 @@ def parse_access(text: str) -> Access:
         ValueError: It is not JSON, or not of this schema.
     """
     try:
-        document = json.loads(text, object_pairs_hook=_once)
+        document = json.loads(text, object_pairs_hook=_unique_fields)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     fields = _object(document, "the file", _FIELDS)
@@ -222,8 +227,8 @@ def _object(value: object, what: str, fields: set[str] | None) -> dict[str, obje
     return value
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object; a name that stands there twice would hide its first value."""
+def _unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object; refuse a name that appears twice, which would hide its first value."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -235,7 +240,7 @@ def _excerpt(value: object) -> str:
     return repr(value)[:80]
 
 
-def _fits(pattern: str, name: str) -> bool:
+def _matches(pattern: str, name: str) -> bool:
     parts = (re.escape(part) for part in pattern.split("*"))
     return re.fullmatch(".*".join(parts), name, re.DOTALL) is not None
 
@@ -245,16 +250,16 @@ def _unusable(path: Path, why: str) -> AccessError:
 
 
 MOST_BYTES = 2**20
-"""A larger file is left to the next line that is written down."""
+"""Largest file of waiting entries that ``store_waiting`` stores; ``record_entry`` stores any."""
 
 _BEGINNING = b'{"at":'
-"""Of every line."""
+"""The beginning of every line."""
 
 
-def write_down(settings: Settings, entry: AuditEntry) -> str | None:
-    """Write down what an operator did; return what is to be known where the store cannot take it.
+def record_entry(settings: Settings, entry: AuditEntry) -> str | None:
+    """Record an audit entry; return a warning where the store cannot take it.
 
-    Never fails: what was done is done.
+    Never raises: the command has already taken effect.
     """
     log = _log_of(settings)
     try:
@@ -263,28 +268,28 @@ def write_down(settings: Settings, entry: AuditEntry) -> str | None:
                 f"there is no store at {settings.store}: if your agents use another, set "
                 "--store or TAU_LIVE_RL_STORE"
             )
-        _store(settings, log, entry)
+        _store_entry(settings, log, entry)
     except (TauLiveError, OSError) as error:
         return _append(log, entry, why=str(error))
     return None
 
 
-def take_in(store: Store, settings: Settings) -> int:
-    """Write down what waits for the store, which works again; return how many lines that were.
+def store_waiting(store: Store, settings: Settings) -> int:
+    """Store the entries that wait in the file; return how many there were.
 
-    A file that somebody is at work on, or that is none, is left for the next time.
+    A file that is locked, or that is not ours, is left for the next time.
 
     Raises:
-        StoreUnavailableError: The store cannot take it after all; it waits on.
+        StoreUnavailableError: The store cannot take them; they keep waiting.
     """
     log = _log_of(settings)
-    if not os.path.lexists(log):  # as nearly always
+    if not os.path.lexists(log):  # the usual case
         return 0
     try:
-        with _alone(log, os.O_RDONLY, wait=False) as file:
-            if file is None or not _is_ours(os.fstat(file)):
+        with _locked_file(log, os.O_RDONLY, wait=False) as file:
+            if file is None or not _is_trusted(os.fstat(file)):
                 return 0
-            entries = [*_waiting(file)]
+            entries = [*_entries_in(file)]
             with store.begin():
                 _add(store, entries)
             log.unlink(missing_ok=True)
@@ -298,15 +303,15 @@ def _log_of(settings: Settings) -> Path:
     return switch.with_name(f"{switch.name}.log")
 
 
-def _is_ours(info: os.stat_result) -> bool:
-    """Say whether nobody else could have written it, so that nobody speaks for an operator."""
+def _is_trusted(info: os.stat_result) -> bool:
+    """Whether nobody else could have written it, so that nobody can forge an operator's entry."""
     ours = info.st_uid in {0, os.geteuid()} and not info.st_mode & 0o022
     return ours and stat.S_ISREG(info.st_mode) and info.st_size <= MOST_BYTES
 
 
 def _add(store: Store, entries: Sequence[AuditEntry]) -> None:
-    """Add lines that the store has not yet, in one transaction."""
-    # among so many lines of the store is looked for one that came in just before a process died
+    """Add the entries that the store does not have yet; called in a transaction."""
+    # a process may have died after storing an entry and before deleting the file
     known = {_key(entry) for entry in store.audit.entries(limit=1_000)}
     for entry in entries:
         if _key(entry) not in known:
@@ -318,26 +323,26 @@ def _key(entry: AuditEntry) -> bytes:
     return msgspec.json.encode(replace(entry, seq=0), order="sorted")
 
 
-def _store(settings: Settings, log: Path, entry: AuditEntry) -> None:
-    with _alone(log, os.O_RDONLY) as file:
-        # how long a locked store is waited for
+def _store_entry(settings: Settings, log: Path, entry: AuditEntry) -> None:
+    with _locked_file(log, os.O_RDONLY) as file:
+        # a command must not wait long for a locked store
         store = open_at(settings.store, busy_timeout_s=0.5, key_file=settings.audit_key_file)
         with closing(store), store.begin():
             if file is not None:
-                _add(store, [*_waiting(file)])
+                _add(store, [*_entries_in(file)])
             store.audit.add(entry)
         if file is not None:
             log.unlink(missing_ok=True)
 
 
 @contextmanager
-def _alone(log: Path, flags: int, *, wait: bool = True) -> Iterator[int | None]:
-    """Open the file while nobody else adds to it or takes it away.
+def _locked_file(log: Path, flags: int, *, wait: bool = True) -> Iterator[int | None]:
+    """Open and lock the file, so that nobody else adds to it or deletes it.
 
-    ``None`` if it is not there, or is somebody else's: it has its name from a kill file that a
-    setting may name at will.
+    ``None`` if it does not exist or holds something else: its name follows that of the kill file,
+    which a setting may choose freely.
     """
-    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # to open a pipe may never end
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a pipe may never return
     while True:
         try:
             file = os.open(log, flags, 0o600)
@@ -346,36 +351,36 @@ def _alone(log: Path, flags: int, *, wait: bool = True) -> Iterator[int | None]:
             return
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            if os.fstat(file).st_nlink:  # else its lines are in the store, and it is no more
-                yield file if _holds_ours(file) else None
+            if os.fstat(file).st_nlink:  # else another process has stored and deleted it
+                yield file if _is_log(file) else None
                 return
         finally:
             os.close(file)
 
 
-def _holds_ours(file: int) -> bool:
+def _is_log(file: int) -> bool:
     first = os.pread(file, len(_BEGINNING), 0) if stat.S_ISREG(os.fstat(file).st_mode) else b""
     return _BEGINNING.startswith(first.partition(b"\n")[0])  # a full disk cuts a line off anywhere
 
 
-def _waiting(file: int) -> Iterator[AuditEntry]:
+def _entries_in(file: int) -> Iterator[AuditEntry]:
     with open(file, "rb", closefd=False) as opened:
         lines = opened.read().splitlines()
     for line in lines:
         try:
             yield msgspec.json.decode(line, type=AuditEntry)
-        except msgspec.DecodeError:  # cut off, by a disk that was full
+        except msgspec.DecodeError:  # cut off by a full disk
             continue
 
 
 def _append(log: Path, entry: AuditEntry, *, why: str) -> str:
     try:
         make_folders(log.parent)
-        with _alone(log, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
+        with _locked_file(log, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
             if file is None:
                 raise FileExistsError(EEXIST, f"'{log}' holds something else")
             size = os.fstat(file).st_size
-            # a disk that was full may have cut the last line off
+            # a full disk may have cut the last line off
             is_cut = size and os.pread(file, 1, size - 1) != b"\n"
             os.write(file, (b"\n" if is_cut else b"") + msgspec.json.encode(asdict(entry)) + b"\n")
         give_to_owner_of_folder(log)

@@ -21,25 +21,26 @@ if TYPE_CHECKING:
 
 COMMAND = "alert-command"
 MOST_CHARS = 30_000
-"""Of the facts in JSON; what is longer would not fit the pipe to a command that does not read."""
+"""Most characters of an alert as JSON; more would not fit the pipe to a command that does not
+read."""
 
 
 @hookimpl
 def alert_raised(alert: Alert) -> None:
-    """Write an alert into the log: as a warning, or as information if it is no more than that."""
+    """Log an alert, as information if that is its severity, else as a warning."""
     facts = {name: value for name, value in asdict(alert).items() if name != "facts"}
     log = logger().info if alert.severity == Severity.INFO else logger().warning
     log("alert_raised", **facts, facts=dict(alert.facts))
 
 
 class AlertCommand:
-    """Gives alerts to a command; what it fails of is logged and counted, and not tried again.
+    """Runs a command for each alert; failures are logged and counted, and not retried.
 
     Args:
         words: The command and its arguments.
-        environ: What it inherits.
-        timeout_s: How long it may take.
-        count: Counts a failure.
+        environ: The environment that it inherits.
+        timeout_s: How long it may take, in seconds.
+        count: Adds 1 to a counter, by name.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class AlertCommand:
             logger().warning("alert_command_failed", kind=alert.kind, problem=problem)
 
     def kill(self) -> None:
-        """End a command that is running; the process ends."""
+        """Kill a running command, because the process ends."""
         with self._lock:
             if self._running is not None:
                 _kill(self._running)
@@ -82,7 +83,7 @@ class AlertCommand:
 def command_of(
     settings: Settings, environ: Mapping[str, str], count: Callable[[str], None]
 ) -> AlertCommand | None:
-    """Return the plugin that runs what settings name; ``None`` where they name nothing."""
+    """Return the plugin that runs the command of the settings; ``None`` without one."""
     if not settings.alert_command:
         return None
     return AlertCommand(
@@ -101,18 +102,19 @@ def run_command(
 ) -> str | None:
     """Run a command with an alert in its environment and on its standard input.
 
-    Returns why it did not do what it should; ``None`` if it did.
-
-    It is a process group of its own, of which nothing is left when its time is up, and tau-live is
-    off in it.
+    It runs in a process group of its own, which is killed as a whole when the time is up, and
+    tau-live is off in it.
 
     Args:
-        words: The command and its arguments; no shell sees them.
+        words: The command and its arguments; no shell is involved.
         alert: The alert.
-        environ: What it inherits.
-        timeout_s: How long it may take.
-        out: Where what it prints goes, as a file's descriptor; ``None`` is nowhere.
+        environ: The environment that it inherits.
+        timeout_s: How long it may take, in seconds.
+        out: File descriptor of its output; ``None`` discards it.
         began: Called with the process once it runs.
+
+    Returns:
+        Why it failed; ``None`` if it succeeded.
     """
     import subprocess  # not before there is an alert
 
@@ -141,17 +143,17 @@ def run_command(
 
 
 def variables(alert: Alert) -> dict[str, str]:
-    """Return an alert as variables of the environment; what is open-ended stands in its JSON."""
+    """Return an alert as environment variables, without its facts, which are in its JSON."""
     fields = {name: value for name, value in asdict(alert).items() if name != "facts"}
     fields["test"] = "1" if alert.test else "0"
     return {
-        f"{'TAU_LIVE_ALERT_'}{name.upper()}": str(value).replace("\0", "")
+        f"TAU_LIVE_ALERT_{name.upper()}": str(value).replace("\0", "")
         for name, value in fields.items()
     }
 
 
 def json_of(alert: Alert) -> bytes:
-    """Return an alert as a line of JSON in ASCII; without its facts where those are too many."""
+    """Return an alert as a line of JSON in ASCII; without its facts where that is too long."""
     fields = asdict(alert)
     line = json.dumps({**fields, "facts": dict(alert.facts)}, default=str)
     if len(line) > MOST_CHARS:

@@ -1,4 +1,4 @@
-"""Which alerts follow from the state of a store. Pure."""
+"""The alerts that follow from the status of a store. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ from tau_live.core.records import AuditEntry
 from tau_live.core.sanitize import counts, integer, mapping, real, sequence
 from tau_live.core.settings import Settings
 from tau_live.core.switch import KILL
-from tau_live.learn.learner import LARGER
+from tau_live.learn.learner import CATCH_UP_FACTOR
 from tau_live.learn.monitoring import FEWEST, missing_rewards
 from tau_live.learn.promotion.rules import Move
 from tau_live.rl.drift import Direction
 
 
 class Severity(StrEnum):
-    """How urgent it is: wake the on-call engineer, look today, or good to know."""
+    """How urgent an alert is: wake the on-call engineer, look today, or good to know."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -170,20 +170,20 @@ MOVES: Mapping[str, AlertKind] = MappingProxyType(
 
 
 AUDIT = ("audit", "")
-"""Where it is noted up to which line the audit has been read."""
+"""The key of the note on the last line of the audit that was read."""
 
 
 STILL_SAME = 0.95
-"""A collapse lasts until another option has more than the rest of it: a good policy explores
-little, so that by chance all are the same now, and one is not the next moment."""
+"""The share of one option above which a collapse lasts: a good policy explores little, so by chance
+its choices may all be the same at one check and not at the next."""
 
 FALL, CERTAIN, FALL_OF_LEVEL = 0.5, 8.0, 0.05
-"""A reward fell by at least half a standard deviation, by eight standard errors, and by a twentieth
-of what it was."""
+"""A fall of the mean reward is at least half a standard deviation, eight standard errors, and a
+twentieth of the usual mean."""
 
 
 _SINCE = "since "
-"""Begins the mark of rewards that are missing."""
+"""Prefix of the mark of missing rewards."""
 
 Notes = Mapping[tuple[str, str], str]
 """The mark of each condition and counter as of the last check, by kind and subject."""
@@ -194,10 +194,10 @@ class Incident:
     """Something that an operator may be alerted about.
 
     Attributes:
-        kind: What it is.
-        subject: What it concerns; empty for all of it.
+        kind: The kind of the alert.
+        subject: The point, option or plugin that it concerns; empty for the whole store.
         mark: Tells one occurrence from the next.
-        sentence: What happened; empty where it is only to be noted.
+        sentence: What happened; empty where there is only a mark to note.
         facts: The numbers behind it.
         at: Epoch seconds; ``None`` for now.
     """
@@ -210,14 +210,14 @@ class Incident:
     at: float | None = None
 
 
-class _Usual(NamedTuple):
+class _RewardLevel(NamedTuple):
     """The usual mean reward of a point, as a mark holds it.
 
     Attributes:
-        mean: The highest that was seen.
-        spread: The standard deviation of rewards then.
+        mean: The highest mean so far.
+        spread: The standard deviation of rewards at that time.
         at: How many rollouts had become ready when it fell; ``None`` while it has not.
-        to: What it fell to.
+        to: The mean that it fell to; ``None`` while it has not.
     """
 
     mean: float
@@ -226,23 +226,23 @@ class _Usual(NamedTuple):
     to: float | None = None
 
 
-def incidents_in(status: Mapping[str, object], noted: Notes, settings: Settings) -> list[Incident]:
+def incidents_in(status: Mapping[str, object], notes: Notes, settings: Settings) -> list[Incident]:
     """Return the incidents in the status of a store.
 
     Args:
-        status: The status, as of ``status_of``.
-        noted: The notes of earlier checks; some incidents are growth since then.
+        status: The result of ``status_of``.
+        notes: The notes of earlier checks; some incidents are growth since then.
         settings: Bounds.
     """
     return [
         *_gate(mapping(status.get("gate"))),
         *_kill_switch(mapping(status.get("kill_switch"))),
-        *_drops(status, noted),
+        *_drops(status, notes),
         *_missing(status, settings),
-        *_points(mapping(status.get("monitors")), noted, settings),
-        *_behind(status, noted, settings),
-        *_fallen(status, noted),
-        *_plugins(status),
+        *_points(mapping(status.get("monitors")), notes, settings),
+        *_behind(status, notes, settings),
+        *_reward_falls(status, notes),
+        *_disabled_plugins(status),
     ]
 
 
@@ -263,19 +263,18 @@ def moves(entries: Sequence[AuditEntry]) -> list[Incident]:
 
 
 def _without_states(details: Mapping[str, object]) -> dict[str, object]:
-    """Return what an order says of itself, without what only `policy undo` needs."""
+    """Return the details of an order, without those that only `policy undo` needs."""
     return {name: value for name, value in details.items() if name not in {"before", "after"}}
 
 
 def _kind_of(entry: AuditEntry) -> AlertKind | None:
-    """Return the kind of alert of a line of the audit; an operator's share goes up or down."""
-    # an operator gives the learner another share: the kind of alert follows from the shares
+    """Return the kind of alert of a line of the audit; ``None`` if it raises none."""
     if entry.action != "policy_exposure":
         return MOVES.get(entry.action)
-    share, was = (real(entry.details.get(name)) or 0.0 for name in ("share", "share_was"))
-    if share == was:
+    share, before = (real(entry.details.get(name)) or 0.0 for name in ("share", "share_was"))
+    if share == before:
         return None
-    return AlertKind.EXPOSURE_RAISED if share > was else AlertKind.POLICY_DEMOTED
+    return AlertKind.EXPOSURE_RAISED if share > before else AlertKind.POLICY_DEMOTED
 
 
 def _sentence(entry: AuditEntry) -> str:
@@ -301,25 +300,24 @@ def _gate(gate: Mapping[str, object]) -> Iterator[Incident]:
 
 def _kill_switch(killed: Mapping[str, object]) -> Iterator[Incident]:
     if killed:
-        inside = str(killed.get("reason")).startswith(KILL)  # in ever more processes
+        by_variable = str(killed.get("reason")).startswith(KILL)  # in a changing set of processes
         by = f" ({killed['who']})" if killed.get("who") else ""
         yield Incident(
             kind=AlertKind.KILL_SWITCH_ON,
-            mark=KILL if inside else str(killed.get("at")),
+            mark=KILL if by_variable else str(killed.get("at")),
             sentence=f"The kill switch is on: {killed.get('reason')}{by}.",
             facts=killed,
             at=real(killed.get("at")) or None,
         )
 
 
-def _drops(status: Mapping[str, object], noted: Notes) -> Iterator[Incident]:
-    """Yield that events are being dropped, until none was for a while."""
+def _drops(status: Mapping[str, object], notes: Notes) -> Iterator[Incident]:
+    """Yield an incident while events are being dropped, until none was for ten minutes."""
     counters = counts(status.get("counters"))
     lost, now = lost_events(counters), real(status.get("at")) or 0.0
-    grown = {name: at for name, at in grew(counters, noted).items() if name in lost}
-    # events are being dropped until none was for so long
+    grown = {name: at for name, at in growth_times(counters, notes).items() if name in lost}
     if any(at is None or now - at < 600.0 for at in grown.values()):
-        dropped = sum(max(0, lost[name] - _last_mark(noted, name)[0]) for name in grown)
+        dropped = sum(max(0, lost[name] - _last_mark(notes, name)[0]) for name in grown)
         words = "event was" if dropped == 1 else "events were"
         yield Incident(
             kind=AlertKind.EVENTS_DROPPED,
@@ -349,19 +347,19 @@ def _missing(status: Mapping[str, object], settings: Settings) -> Iterator[Incid
 
 
 def missing_now(
-    missing: int, settled: int, noted: Notes, settings: Settings
+    missing: int, settled: int, notes: Notes, settings: Settings
 ) -> dict[str, object] | None:
     """Return since when too many rewards are missing, and of how many; ``None`` if they are not.
 
-    Once so, it is over when fewer than half as many are.
+    The condition ends when the share of missing rewards is below half the limit.
 
     Args:
-        missing: Of the newest rollouts that wait for no reward, those without one.
-        settled: How many these are.
-        noted: The notes of the last check.
-        settings: How many may be missing.
+        missing: How many of the newest settled rollouts have no reward.
+        settled: How many of the newest rollouts no longer wait for a reward.
+        notes: The notes of the last check.
+        settings: The limit of missing rewards.
     """
-    mark = noted.get((AlertKind.REWARDS_MISSING.value, ""), "")
+    mark = notes.get((AlertKind.REWARDS_MISSING.value, ""), "")
     since = mark.removeprefix(_SINCE) if mark.startswith(_SINCE) else ""
     lasts = bool(since) and 2 * missing >= _limit(settings) * settled
     if missing_rewards(settled - missing, missing, _limit(settings)) is None and not lasts:
@@ -371,16 +369,16 @@ def missing_now(
 
 
 def _limit(settings: Settings) -> float:
-    # of rewards that never come, where `TAU_LIVE_RL_MISSING_REWARD_LIMIT` says nothing
+    # the default where `TAU_LIVE_RL_MISSING_REWARD_LIMIT` is not set
     return settings.missing_reward_limit or 0.5
 
 
-def _points(monitors: Mapping[str, object], noted: Notes, settings: Settings) -> Iterator[Incident]:
+def _points(monitors: Mapping[str, object], notes: Notes, settings: Settings) -> Iterator[Incident]:
     for point, monitor in monitors.items():
         figures = mapping(monitor)
-        was = noted.get((AlertKind.CHOICES_COLLAPSED.value, point))
-        yield from _collapse(point, figures, settings, lasts=bool(was))
-        yield from _worse(point, figures)
+        mark = notes.get((AlertKind.CHOICES_COLLAPSED.value, point))
+        yield from _collapse(point, figures, settings, lasts=bool(mark))
+        yield from _worse_options(point, figures)
 
 
 def _collapse(
@@ -392,7 +390,7 @@ def _collapse(
     choices, option = integer(figures.get("decisions")), figures.get("option")
     floor, most = settings.entropy_floor, settings.option_share_limit
     if floor is None and most is None:
-        # so many choices of one option alone are a collapse, where no setting bounds them
+        # without a setting, 256 choices of one option alone are a collapse
         collapsed = share >= (STILL_SAME if lasts else 1.0) and choices >= 256
     else:
         wider = STILL_SAME if lasts else 1.0
@@ -410,7 +408,7 @@ def _collapse(
         )  # fmt: skip
 
 
-def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Incident]:
+def _worse_options(point: str, figures: Mapping[str, object]) -> Iterator[Incident]:
     alarms = figures.get("drift")
     newest: dict[str, Mapping[str, object]] = {}
     for alarm in map(mapping, alarms if isinstance(alarms, list) else ()):
@@ -430,15 +428,15 @@ def _worse(point: str, figures: Mapping[str, object]) -> Iterator[Incident]:
         )
 
 
-def _behind(status: Mapping[str, object], noted: Notes, settings: Settings) -> Iterator[Incident]:
-    """Yield the points where the learner falls behind; nothing where an operator paused it."""
+def _behind(status: Mapping[str, object], notes: Notes, settings: Settings) -> Iterator[Incident]:
+    """Yield the points where the learner is behind; none while learning is paused."""
     if Part.LEARNING.value in mapping(status.get("paused")):
         return
-    most = 2 * LARGER * settings.max_rollouts_per_update
+    most = 2 * CATCH_UP_FACTOR * settings.max_rollouts_per_update
     for point, backlog in mapping(status.get("behind")).items():
         ready = integer(mapping(backlog).get("ready"))
-        was = noted.get((AlertKind.LEARNER_BEHIND.value, point))
-        if ready > (most // 2 if was else most):
+        lasts = bool(notes.get((AlertKind.LEARNER_BEHIND.value, point)))
+        if ready > (most // 2 if lasts else most):
             yield Incident(
                 kind=AlertKind.LEARNER_BEHIND,
                 subject=point,
@@ -448,8 +446,8 @@ def _behind(status: Mapping[str, object], noted: Notes, settings: Settings) -> I
             )
 
 
-def _fallen(status: Mapping[str, object], noted: Notes) -> Iterator[Incident]:
-    """Yield where the mean reward fell, and note what it was before."""
+def _reward_falls(status: Mapping[str, object], notes: Notes) -> Iterator[Incident]:
+    """Yield where the mean reward fell, and the usual means to note."""
     ready = integer(status.get("became_ready"))
     for point, monitor in mapping(status.get("monitors")).items():
         figures = mapping(monitor)
@@ -457,21 +455,21 @@ def _fallen(status: Mapping[str, object], noted: Notes) -> Iterator[Incident]:
         mean, spread = real(figures.get("reward_mean")), real(figures.get("reward_spread"))
         if mean is None or spread is None or count < FEWEST:
             continue
-        was = _usual(noted.get((AlertKind.REWARD_FELL.value, point), ""))
-        if was is None or (was.at is None and mean > was.mean):
-            yield _reward(point, _Usual(mean, spread))
+        level = _reward_level(notes.get((AlertKind.REWARD_FELL.value, point), ""))
+        if level is None or (level.at is None and mean > level.mean):
+            yield _reward(point, _RewardLevel(mean, spread))
             continue
-        margin = _margin(max(spread, was.spread), count, near=was.mean)
-        if was.at is None and was.mean - mean > margin:
-            yield _reward(point, was._replace(at=ready, to=mean), count=count)
-        elif was.at is not None and was.mean - mean < margin / 2.0:
-            yield _reward(point, was._replace(at=None, to=None))
-        # after so many times the rollouts of a mean what it fell to is what it is
-        elif was.at is not None and ready - was.at > 10 * count:
-            yield _reward(point, _Usual(mean, spread))
+        margin = _margin(max(spread, level.spread), count, near=level.mean)
+        if level.at is None and level.mean - mean > margin:
+            yield _reward(point, level._replace(at=ready, to=mean), count=count)
+        elif level.at is not None and level.mean - mean < margin / 2.0:
+            yield _reward(point, level._replace(at=None, to=None))
+        # after ten times the rollouts of a mean, the lower level is the usual one
+        elif level.at is not None and ready - level.at > 10 * count:
+            yield _reward(point, _RewardLevel(mean, spread))
 
 
-def _reward(point: str, usual: "_Usual", *, count: int = 0) -> Incident:
+def _reward(point: str, usual: "_RewardLevel", *, count: int = 0) -> Incident:
     return Incident(
         kind=AlertKind.REWARD_FELL,
         subject=point,
@@ -487,37 +485,37 @@ def _reward(point: str, usual: "_Usual", *, count: int = 0) -> Incident:
 
 
 def _margin(spread: float, count: int, *, near: float) -> float:
-    """Return how far a mean must fall: more than chance moves the largest of many of them."""
+    """Return how far a mean must fall: more than chance moves the highest of many means."""
     return max(spread * max(FALL, CERTAIN / sqrt(count)), FALL_OF_LEVEL * abs(near))
 
 
-def _usual(mark: str) -> "_Usual | None":
+def _reward_level(mark: str) -> "_RewardLevel | None":
     try:
         mean, spread, at, to = (None if word == "-" else float(word) for word in mark.split())
-    except ValueError:  # nothing, or somebody has spoiled it
+    except ValueError:  # no mark, or an edited one
         return None
     if mean is None or spread is None:
         return None
-    return _Usual(mean, spread, None if at is None else int(at), to)
+    return _RewardLevel(mean, spread, None if at is None else int(at), to)
 
 
-def fallen_now(noted: Notes) -> dict[str, dict[str, float]]:
-    """Return by point from what to what the mean reward fell, while that lasts.
+def reward_falls(notes: Notes) -> dict[str, dict[str, float]]:
+    """Return, by point, the mean reward before and after a fall that lasts.
 
     Args:
-        noted: The notes of the last check.
+        notes: The notes of the last check.
     """
     fell = AlertKind.REWARD_FELL
-    usual = {point: _usual(mark) for (kind, point), mark in noted.items() if kind == fell}
+    levels = {point: _reward_level(mark) for (kind, point), mark in notes.items() if kind == fell}
     return {
         point: {"was": level.mean, "fell_to": level.to}
-        for point, level in sorted(usual.items())
+        for point, level in sorted(levels.items())
         if level is not None and level.to is not None
     }
 
 
-def _plugins(status: Mapping[str, object]) -> Iterator[Incident]:
-    """Yield each plugin that is not called any more, in whichever process."""
+def _disabled_plugins(status: Mapping[str, object]) -> Iterator[Incident]:
+    """Yield each plugin that a process no longer calls."""
     disabled = map(mapping, sequence(status.get("plugins_disabled")))
     for plugin, report in {str(report.get("plugin")): report for report in disabled}.items():
         yield Incident(
@@ -533,27 +531,27 @@ GREW = "grew"
 """The kind of the notes about counters; the subject is the counter's name."""
 
 RESOLUTION_S = 60.0
-"""A counter that grows all the time is noted at most this often."""
+"""How often a counter that grows all the time is noted at most."""
 
-LATELY_S = 86_400.0
-"""How long ago counts as lately."""
+RECENT_S = 86_400.0
+"""How long ago counts as recent."""
 
 _MISSED = tuple(
     f"{LEFT_OUT}{reason}" for reason in (WhyNot.REWARD_MISSING, WhyNot.REWARD_OUT_OF_RANGE)
 )
 
 
-def marks(counters: Mapping[str, int], noted: Notes, *, now: float) -> dict[str, str]:
+def marks(counters: Mapping[str, int], notes: Notes, *, now: float) -> dict[str, str]:
     """Return the notes to write now, by counter: its value, and when that was seen.
 
     Args:
         counters: The counters.
-        noted: The notes of earlier checks.
+        notes: The notes of earlier checks.
         now: Epoch seconds.
     """
     changed: dict[str, str] = {}
     for name, value in _watched_counters(counters).items():
-        before, at = _last_mark(noted, name)
+        before, at = _last_mark(notes, name)
         if value < before:  # restored, or started anew
             changed[name] = f"{value} {now if at is None else at}"
         elif value > before and not (at is not None and 0.0 <= now - at < RESOLUTION_S):
@@ -561,27 +559,27 @@ def marks(counters: Mapping[str, int], noted: Notes, *, now: float) -> dict[str,
     return changed
 
 
-def grew(counters: Mapping[str, int], noted: Notes) -> dict[str, float | None]:
-    """Return when each counter of drops last grew, as far as any check saw.
+def growth_times(counters: Mapping[str, int], notes: Notes) -> dict[str, float | None]:
+    """Return when each counter of drops last grew, as of the last check.
 
     Args:
         counters: The counters.
-        noted: The notes of earlier checks.
+        notes: The notes of earlier checks.
 
     Returns:
-        Epoch seconds by counter, late by the time until the next check; ``None`` where it grew
+        Epoch seconds by counter, late by at most the time between checks; ``None`` where it grew
         since the last check, however long ago that is.
     """
     times: dict[str, float | None] = {}
     for name, value in _watched_counters(counters).items():
-        before, at = _last_mark(noted, name)
+        before, at = _last_mark(notes, name)
         times[name] = at if value <= before else None
     return times
 
 
-def lately(at: float | None, *, now: float) -> bool:
-    """Say whether a counter grew lately; an unknown time may be just now."""
-    return at is None or now - at < LATELY_S
+def is_recent(at: float | None, *, now: float) -> bool:
+    """Whether a time is within the last day; an unknown one may be just now."""
+    return at is None or now - at < RECENT_S
 
 
 def _watched_counters(counters: Mapping[str, int]) -> dict[str, int]:
@@ -593,9 +591,9 @@ def _watched_counters(counters: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _last_mark(noted: Notes, name: str) -> tuple[int, float | None]:
+def _last_mark(notes: Notes, name: str) -> tuple[int, float | None]:
     try:
-        value, at = noted.get((GREW, name), "0 ").split(" ")
+        value, at = notes.get((GREW, name), "0 ").split(" ")
         return int(value), float(at) if at else None
-    except ValueError:  # somebody has spoiled it
+    except ValueError:  # an edited mark
         return 0, None

@@ -1,12 +1,12 @@
 """Raises alerts, once for all processes of a store, and delivers them.
 
-Whoever maintains the store checks it; transitions are claimed in one transaction, so that of
-several processes one raises each, once, also after restarts. That a condition goes on is for the
-rules of a monitoring system to repeat. Alerts are delivered in a thread of their own: no
-plugin and no command keeps a host, the writer or the learner waiting.
+Every process that writes to the store checks it; transitions are claimed in one transaction, so
+that one of several processes raises each, once, also after restarts. Repeating an alert while its
+condition lasts is left to the rules of a monitoring system. Alerts are delivered in a thread of
+their own: no plugin and no command keeps a host, the writer or the learner waiting.
 
-A check also notes how far each counter has come and when, beside the notes of alerts; nobody else
-has to write, and existing stores need nothing new.
+A check also notes the value of each counter and the time, beside the notes of alerts; nobody else
+has to write, and existing stores need no migration.
 """
 
 import threading
@@ -40,25 +40,25 @@ from tau_live.store.records import AlertRow
 from tau_live.store.roles import Store
 
 WAITING = 64
-"""The most alerts that wait for delivery."""
+"""Most alerts that wait for delivery."""
 
 UNSTORED = 16
-"""The most alerts of a failing store that wait for it to work again."""
+"""Most alerts of a failing store that wait for it to work again."""
 
 PAGE = 100
-"""The most lines of the audit that a check reads."""
+"""Most lines of the audit that a check reads."""
 
 
 class AlertQueue:
     """Delivers alerts one after the other, in a thread that starts with the first of them.
 
     Args:
-        tell: Delivers an alert; called in the thread.
-        count: Counts lost alerts.
+        deliver: Delivers an alert; called in the thread.
+        count: Adds 1 to a counter, by name.
     """
 
-    def __init__(self, tell: Callable[[Alert], None], *, count: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, deliver: Callable[[Alert], None], *, count: Callable[[str], None]) -> None:
+        self._deliver = deliver
         self._count = count
         self._waiting: deque[Alert] = deque()
         self._condition = threading.Condition()
@@ -80,7 +80,7 @@ class AlertQueue:
             self._condition.notify_all()
 
     def close(self, timeout_s: float) -> bool:
-        """Deliver the waiting alerts, and stop; ``False`` if it takes longer than that."""
+        """Deliver the waiting alerts, and stop; ``False`` if it takes longer than ``timeout_s``."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -98,21 +98,21 @@ class AlertQueue:
                     return
                 alert = self._waiting.popleft()
             try:
-                self._tell(alert)
+                self._deliver(alert)
             except Exception as error:  # noqa: BLE001  # nothing may end this thread
                 self._count("alerts_failed")
                 logger().warning("alert_failed", kind=alert.kind, error=text_of(error))
 
 
-class Alerting:
+class AlertRaiser:
     """Checks a store and raises its alerts; any thread may call it.
 
     Args:
         settings: Bounds.
         owner: This process.
         tell: Takes an alert for delivery; never waits.
-        count: Counts failures.
-        clock: Epoch seconds.
+        count: Adds 1 to a counter, by name.
+        clock: Returns epoch seconds.
     """
 
     def __init__(
@@ -133,19 +133,19 @@ class Alerting:
         self._failed = False
         self._unstored: deque[AlertRow] = deque(maxlen=UNSTORED)
 
-    def look(self, store: Store, status: Mapping[str, object]) -> None:
-        """Raise the new alerts of a store that no other process has raised; throws nothing.
+    def check(self, store: Store, status: Mapping[str, object]) -> None:
+        """Raise the new alerts of a store that no other process has raised; never raises.
 
         Args:
             store: The store, in the thread that it belongs to.
-            status: Its status, as of ``status_of``.
+            status: The result of ``status_of``.
         """
         if not self._lock.acquire(blocking=False):
             return  # another thread of this process is checking
         try:
             rows = self._claim(store, status)
             self._failed = False
-        except Exception as error:  # noqa: BLE001  # what alerts fail of must stop nothing else
+        except Exception as error:  # noqa: BLE001  # a failure here must stop nothing else
             rows = []
             if not self._failed:
                 logger().warning("alerts_not_looked_for", error=text_of(error))
@@ -157,7 +157,7 @@ class Alerting:
             self._tell(alert_of(row, store=str(self._settings.store)))
 
     def store_fails(self, detail: str) -> None:
-        """Raise an alert that the store cannot be used; it is stored when that works again."""
+        """Raise an alert that the store cannot be used; it is stored once the store works again."""
         sentence = (
             f"Process {self._owner} cannot use its store; its host chooses by itself: {detail}."
         )
@@ -170,13 +170,13 @@ class Alerting:
         self._tell(alert_of(row, store=str(self._settings.store)))
 
     def _claim(self, store: Store, status: Mapping[str, object]) -> list[AlertRow]:
-        """Return the alerts that this process is to deliver, stored as raised."""
+        """Return the alerts that this process is to deliver, and store them."""
         while self._unstored:
             store.alerts.add(self._unstored[0])
             self._unstored.popleft()
-        if not self._find(store, status)[1]:  # as nearly always
+        if not self._find(store, status)[1]:  # the usual case
             return []
-        with store.begin():  # locks at once: what is read now is what others have left
+        with store.begin():  # locks at once, so no other process can claim the same
             incidents, notes = self._find(store, status)
             for (kind, subject), mark in notes.items():
                 store.alerts.note(kind, subject, mark)
@@ -187,25 +187,27 @@ class Alerting:
     ) -> tuple[list[Incident], dict[tuple[str, str], str]]:
         """Return the transitions since the last check of the store by any process.
 
-        These are the incidents to raise, and what is to be noted by kind and subject; empty where
-        a condition is over.
+        These are the incidents to raise, and the marks to note by kind and subject; a mark is empty
+        where a condition is over.
         """
-        noted = store.alerts.notes()
-        entries = store.audit.since(int(noted.get(AUDIT, "0")), limit=PAGE)
-        state = incidents_in(status, noted, self._settings)
-        here = {(incident.kind.value, incident.subject): incident for incident in state}
-        new = {key: known for key, known in here.items() if noted.get(key) != known.mark}
-        grown = marks(counts(status.get("counters")), noted, now=self._clock())
+        notes = store.alerts.notes()
+        entries = store.audit.since(int(notes.get(AUDIT, "0")), limit=PAGE)
+        incidents = incidents_in(status, notes, self._settings)
+        current = {(incident.kind.value, incident.subject): incident for incident in incidents}
+        new = {
+            key: incident for key, incident in current.items() if notes.get(key) != incident.mark
+        }
+        grown = marks(counts(status.get("counters")), notes, now=self._clock())
         return (
-            [known for known in (*new.values(), *moves(entries)) if known.sentence],
+            [incident for incident in (*new.values(), *moves(entries)) if incident.sentence],
             {
                 **{(GREW, name): mark for name, mark in grown.items()},
                 **({AUDIT: str(entries[-1].seq)} if entries else {}),
-                **{key: known.mark for key, known in new.items()},
+                **{key: incident.mark for key, incident in new.items()},
                 **{
                     key: ""
-                    for key, mark in noted.items()
-                    if mark and key[0] in LASTING and key not in here
+                    for key, mark in notes.items()
+                    if mark and key[0] in LASTING and key not in current
                 },
             },
         )
@@ -238,11 +240,11 @@ LASTING = frozenset(
         AlertKind.PLUGIN_DISABLED,
     }
 )
-"""The kinds that are over once the condition is gone."""
+"""The kinds that end with their condition."""
 
 
 def trial_alert(settings: Settings, *, at: float) -> Alert:
-    """Return an alert by which somebody tries out how alerts arrive."""
+    """Return a test alert, which shows whether alerts arrive."""
     about = ALERTS[AlertKind.TEST]
     return Alert(
         kind=AlertKind.TEST.value,
@@ -272,7 +274,7 @@ def alert_of(row: AlertRow, *, store: str) -> Alert:
 
 
 def _on_a_line(text: str) -> str:
-    """Return a text on one line that cannot steer the terminal that a command prints it to."""
+    """Return a text on one line without control characters, which could steer a terminal."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
@@ -282,9 +284,9 @@ class Alerts:
     Args:
         settings: Bounds, and the command.
         plugins: The recipients; the command of the settings becomes one of them.
-        environ: What the command inherits.
+        environ: The environment that the command inherits.
         owner: This process.
-        count: Counts failures.
+        count: Adds 1 to a counter, by name.
     """
 
     def __init__(
@@ -303,14 +305,14 @@ class Alerts:
         if self._command is not None:
             plugins.register(self._command, name=COMMAND)
         self._queue = AlertQueue(partial(plugins.tell, "alert_raised"), count=count)
-        self._alerting = Alerting(settings, owner=owner, tell=self._queue.enqueue, count=count)
+        self._raiser = AlertRaiser(settings, owner=owner, tell=self._queue.enqueue, count=count)
 
-    def look(self, store: Store) -> Mapping[str, object] | None:
+    def check(self, store: Store) -> Mapping[str, object] | None:
         """Raise the new alerts of a store, in whose thread this is called.
 
         Returns:
-            What alerts follow from; ``None`` where nothing has changed since the last call, but
-            every ten seconds all the same: leases run out.
+            The result of ``alert_facts``; ``None`` where nothing has changed since a call within
+            the last ten seconds. Later it is made all the same, because leases expire.
 
         Raises:
             StoreUnavailableError: The store cannot be read.
@@ -318,21 +320,20 @@ class Alerts:
         now = time.monotonic()
         switch = now_killed(kill_file(self._settings.store, self._settings.kill_file))
         seen = (store.stamp(), switch)
-        # a store in which nothing changes is checked this often
         if seen == self._seen and now - self._checked < 10.0:
             return None
         facts = alert_facts(store, self._settings, now=time.time())
-        self._alerting.look(store, facts)
+        self._raiser.check(store, facts)
         self._seen, self._checked = seen, now
         return facts
 
     def gate_changed(self, snapshot: Mapping[str, object]) -> None:
-        """Raise an alert that the gate holds because of the store, which cannot record it."""
+        """Raise an alert if the gate holds because of the store, which cannot record it."""
         if snapshot["state"] == "hold" and snapshot["reason"] == HoldReason.STORE_UNAVAILABLE:
-            self._alerting.store_fails(str(snapshot["detail"]))
+            self._raiser.store_fails(str(snapshot["detail"]))
 
     def close(self) -> None:
         """Deliver the waiting alerts in the little time left; a slower command is killed."""
-        # how long the end of a process waits at most for the delivery of alerts
+        # the end of a process must not wait long for alerts
         if not self._queue.close(2.0) and self._command is not None:
             self._command.kill()

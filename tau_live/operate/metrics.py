@@ -1,4 +1,4 @@
-"""The figures of a store as families of metrics, and as Prometheus' text. Pure.
+"""The figures of a store as metric families, and in the Prometheus text format. Pure.
 
 Source: the naming practices of Prometheus: base units, a unit or ``_total`` at the end, labels of
 few values.
@@ -12,9 +12,9 @@ from tau_live.core.sanitize import mapping
 
 PREFIX = "tau_live_"
 MOST_VALUES = 100
-"""So many values a label has at most; what is beyond them is left out and counted."""
+"""Most values of a metric; the others are left out and counted."""
 MOST_CHARS = 128
-"""So many characters of a label are kept."""
+"""Most characters of a label."""
 
 Labels = Mapping[str, str]
 Values = list[tuple[Labels, float]]
@@ -22,10 +22,10 @@ Values = list[tuple[Labels, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A metric with all of its values.
+    """A metric with all its values.
 
     Attributes:
-        name: Its name, which does not change.
+        name: Its stable name.
         type: ``gauge`` or ``counter``.
         help: One sentence.
         values: One for each combination of labels.
@@ -43,31 +43,31 @@ def families(
     """Return the metrics of a status; an unknown figure has no value.
 
     Args:
-        status: The status, as of ``status_of``.
+        status: The result of ``status_of``.
         version: The version of tau-live that wrote it.
         last_raised: When an alert of each kind was last raised, in epoch seconds.
     """
     shown, left_out = [], 0
-    for family in _all(status, version=version, last_raised=last_raised):
+    for family in _families(status, version=version, last_raised=last_raised):
         if family.values:
-            kept = _apart(family.values)[:MOST_VALUES]
+            kept = _distinct(family.values)[:MOST_VALUES]
             left_out += len(family.values) - len(kept)
             shown.append(replace(family, values=kept))
     return [*shown, _left_out(left_out)]
 
 
 def known_families() -> list[Family]:
-    """Return every metric that there is, without values that count."""
-    return [*_all({}, version="", last_raised={}), _left_out(0)]
+    """Return every metric that there is, as of an empty status."""
+    return [*_families({}, version="", last_raised={}), _left_out(0)]
 
 
 def _left_out(count: int) -> Family:
     help_ = "Label values left out because a metric has too many."
-    return _of("values_left_out", help_, [({}, count)])
+    return _family("values_left_out", help_, [({}, count)])
 
 
-def _apart(values: Values) -> Values:
-    """Return the values whose labels are their own; with two alike nothing of a file is read."""
+def _distinct(values: Values) -> Values:
+    """Return the first value of each set of labels; a file with duplicates is not read at all."""
     kept: dict[tuple[str, ...], tuple[Labels, float]] = {}
     for labels, value in values:
         kept.setdefault(tuple(map(_label, labels.values())), (labels, value))
@@ -75,7 +75,7 @@ def _apart(values: Values) -> Values:
 
 
 def text_of(metrics: Iterable[Family]) -> bytes:
-    """Return metrics in Prometheus' text.
+    """Return metrics in the Prometheus text format.
 
     Raises:
         ImportError: prometheus-client is not installed.
@@ -98,13 +98,13 @@ def text_of(metrics: Iterable[Family]) -> bytes:
 
 
 def _label(text: str) -> str:
-    """Return a label on one line that is not too long."""
+    """Return a label without unprintable characters, cut to ``MOST_CHARS``."""
     text = text.encode(errors="replace").decode()
     cut = text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 3]}..."
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in cut)
 
 
-def _all(
+def _families(
     status: Mapping[str, object], *, version: str, last_raised: Mapping[str, float]
 ) -> list[Family]:
     gate, retention = mapping(status.get("gate")), mapping(status.get("retention"))
@@ -115,86 +115,88 @@ def _all(
     behind, paused = mapping(status.get("behind")), mapping(status.get("paused"))
     means = {name: n for name, n in mapping(status.get("mean_reward")).items() if name != "of"}
     return [
-        _of(
+        _family(
             "build_info",
             "The tau-live version that wrote this; always 1.",
             [({"version": version}, 1)],
         ),
-        _of("written_timestamp_seconds", "When this was written.", _one(status.get("at"))),
-        _of("gate_passes", "1 while the gate passes, 0 while it holds.", _one(not holds)),
-        _of(
+        _family("written_timestamp_seconds", "When this was written.", _single(status.get("at"))),
+        _family("gate_passes", "1 while the gate passes, 0 while it holds.", _single(not holds)),
+        _family(
             "gate_changed_timestamp_seconds",
             "When the gate last changed.",
-            _one(gate.get("since")),
+            _single(gate.get("since")),
         ),
-        _of(
+        _family(
             "gate_hold_info",
             "1 with the reason while the gate holds; absent while it passes.",
             [(hold, 1.0)] if holds else [],
         ),
-        _of(
-            "gate_failure_streak", "Failures in a row, by kind.", _each("kind", gate.get("streaks"))
+        _family(
+            "gate_failure_streak",
+            "Failures in a row, by kind.",
+            _labelled("kind", gate.get("streaks")),
         ),
-        _of(
+        _family(
             "kill_switch_on",
             "1 while the kill switch is on.",
-            _one(bool(status.get("kill_switch"))),
+            _single(bool(status.get("kill_switch"))),
         ),
-        _of(
+        _family(
             "paused", "1 for each part that is paused.", [({"part": part}, 1.0) for part in paused]
         ),
-        _of("processes", "Processes that are attached.", _one(_length(status, "processes"))),
-        _of(
+        _family("processes", "Processes that are attached.", _single(_length(status, "processes"))),
+        _family(
             "processes_held_in_memory",
             "Processes that hold in memory because the store cannot be written.",
-            _one(_length(status, "held_in_memory")),
+            _single(_length(status, "held_in_memory")),
         ),
-        _of(
+        _family(
             "silent_processes",
             "Attached processes that cannot write.",
-            _one(_length(status, "silent")),
+            _single(_length(status, "silent")),
         ),
-        _of(
+        _family(
             "last_update_timestamp_seconds",
             "When the last update ended.",
-            _one(mapping(status.get("last_report")).get("at")),
+            _single(mapping(status.get("last_report")).get("at")),
         ),
-        _of(
+        _family(
             "store_used_bytes",
             "Size of the store, without free pages and its log.",
-            [({}, mb * 1e6) for _, mb in _one(used_mb)],
+            [({}, mb * 1e6) for _, mb in _single(used_mb)],
         ),
-        _of(
+        _family(
             "rollouts",
             "Stored rollouts, by status.",
-            _each("status", {name: n for name, n in rollouts.items() if name != "completed"}),
+            _labelled("status", {name: n for name, n in rollouts.items() if name != "completed"}),
         ),
-        _of(
+        _family(
             "rollouts_waiting_for_reward",
             "Ended rollouts that wait for a reward, counted up to 10000.",
-            _one(status.get("waiting_for_reward")),
+            _single(status.get("waiting_for_reward")),
         ),
-        _of(
+        _family(
             "rollouts_ready",
             "Rollouts that wait to be learned from, counted up to 10000.",
-            _each("point", ready),
+            _labelled("point", ready),
         ),
-        _of(
+        _family(
             "learner_behind",
             "1 where updates are larger than usual to catch up.",
             [({"point": point}, float(point in behind)) for point in ready],
         ),
-        _of(
+        _family(
             "mean_reward",
             "Mean reward of the first and of the last rollouts that became ready.",
-            _each("of", means),
+            _labelled("of", means),
         ),
         *_points(status),
         *_counters(mapping(status.get("counters"))),
-        _of(
+        _family(
             "alert_last_told_timestamp_seconds",
             "When an alert of a kind was last raised.",
-            _each("kind", last_raised),
+            _labelled("kind", last_raised),
         ),
     ]
 
@@ -213,17 +215,19 @@ OF_POINTS = (
     ("monitors", "cost", "safety_cost", "Mean safety cost of the newest rollouts."),
     ("monitors", "cost_multiplier", "safety_cost_multiplier", "The multiplier of a safety cost."),
 )  # fmt: skip
-"""The figures of each point: where they stand in a status, name and help."""
+"""The figures of each point: table and key in a status, name and help."""
 
 
 def _points(status: Mapping[str, object]) -> Iterator[Family]:
     for table, key, name, help_ in OF_POINTS:
         rows = mapping(status.get(table))
         values = {point: mapping(row).get(key) for point, row in rows.items()}
-        yield _of(name, help_, _each("point", values))
+        yield _family(name, help_, _labelled("point", values))
     trials = {point: mapping(row) for point, row in mapping(status.get("trials")).items()}
     stopped = {point: trial.get("stopped") is not None for point, trial in trials.items()}
-    yield _of("learner_stopped", "1 where the learner decides nothing.", _each("point", stopped))
+    yield _family(
+        "learner_stopped", "1 where the learner decides nothing.", _labelled("point", stopped)
+    )
     difference: Values = [
         ({"point": point, "bound": bound}, value)
         for point, trial in trials.items()
@@ -231,7 +235,7 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
         if bound in {"estimate", "lower", "upper"}
     ]
     help_ = "Reward of the learner minus the control's, with its bounds."
-    yield _of("difference", help_, difference)
+    yield _family("difference", help_, difference)
 
 
 def _counters(counters: Mapping[str, object]) -> Iterator[Family]:
@@ -245,20 +249,20 @@ def _counters(counters: Mapping[str, object]) -> Iterator[Family]:
         own = {
             key.removeprefix(begins): rest.pop(key) for key in counters if key.startswith(begins)
         }
-        yield _of(name, help_, _each("reason", own))
-    yield _of("counted_total", "All other counters, by name.", _each("counter", rest))
+        yield _family(name, help_, _labelled("reason", own))
+    yield _family("counted_total", "All other counters, by name.", _labelled("counter", rest))
 
 
-def _of(name: str, help_: str, values: Values) -> Family:
+def _family(name: str, help_: str, values: Values) -> Family:
     type_ = "counter" if name.endswith("_total") else "gauge"
     return Family(name=f"{PREFIX}{name}", type=type_, help=help_, values=values)
 
 
-def _one(value: object) -> Values:
+def _single(value: object) -> Values:
     return [({}, float(value))] if isinstance(value, int | float) else []
 
 
-def _each(label: str, values: object) -> Values:
+def _labelled(label: str, values: object) -> Values:
     return [({label: name}, value) for name, value in sorted(_numbers(mapping(values)))]
 
 

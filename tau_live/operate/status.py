@@ -14,11 +14,11 @@ from tau_live.core.reasons import pauses_by_part as paused
 from tau_live.core.records import InService, RolloutStatus
 from tau_live.core.sanitize import counts, integer
 from tau_live.core.settings import Settings
-from tau_live.learn.learner import LARGER, LEASE, report_of
+from tau_live.learn.learner import CATCH_UP_FACTOR, LEASE, report_of
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.learn.promotion.outcomes import agreements
 from tau_live.learn.promotion.rules import trial_facts
-from tau_live.operate.alert_rules import fallen_now, grew, missing_now
+from tau_live.operate.alert_rules import growth_times, missing_now, reward_falls
 from tau_live.operate.stops import disabled_plugins, killed_of
 from tau_live.record.archive import MB, excess, limits_of
 from tau_live.record.reward_rules import SOURCE as SAFETY
@@ -30,7 +30,7 @@ FILE = "status.json"
 REWARDS = 100
 SEEN = 256
 COUNTED = 10_000
-"""The limit of counts that may be large: the status is made after each update."""
+"""The limit of counts that may be large, because the status is made after each update."""
 ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
 
 
@@ -46,10 +46,10 @@ def status_of(
 
     Args:
         store: The store, in the thread that it belongs to.
-        settings: Where it is.
-        now: Epoch seconds, UTC: which leases are in force.
+        settings: Its address, limits and ranges.
+        now: Epoch seconds, UTC; tells which leases are in force.
         enabled: Whether tau-live is switched on here.
-        store_fails: Why the store cannot be written; ``None`` where nobody has tried.
+        store_fails: Why the store cannot be written; ``None`` if it can, or nobody has tried.
 
     Raises:
         StoreUnavailableError: The store cannot be read.
@@ -101,18 +101,18 @@ def status_of(
 
 
 def alert_facts(store: Store, settings: Settings, *, now: float) -> dict[str, object]:
-    """Return the part of the status that alerts follow from; a third of its statements.
+    """Return the part of the status that alerts need, at a third of its SQL statements.
 
     Args:
         store: The store, in the thread that it belongs to.
-        settings: Where it is.
-        now: Epoch seconds, UTC: which leases are in force.
+        settings: Its address, limits and ranges.
+        now: Epoch seconds, UTC; tells which leases are in force.
 
     Raises:
         StoreUnavailableError: The store cannot be read.
     """
     killed = killed_of(store, settings, now=now)
-    counters, noted = counters_of(store, settings.store), store.alerts.notes()
+    counters, notes = counters_of(store, settings.store), store.alerts.notes()
     ready = {
         point: store.rewards.ready_count(
             point, after=store.policies.watermark(point), limit=COUNTED
@@ -126,21 +126,21 @@ def alert_facts(store: Store, settings: Settings, *, now: float) -> dict[str, ob
         "kill_switch": None if killed is None else killed._asdict(),
         "waiting_for_reward": store.rewards.waiting(limit=COUNTED),
         "became_ready": store.rewards.became_ready(),
-        "rewards_missing": missing_now(*store.rewards.newest_missing(of=REWARDS), noted, settings),
-        "reward_fell": fallen_now(noted),
+        "rewards_missing": missing_now(*store.rewards.newest_missing(of=REWARDS), notes, settings),
+        "reward_fell": reward_falls(notes),
         "ready_to_learn": ready,
         "behind": behind(ready, settings),
         "monitors": {
             name: monitor_figures(monitor) for name, monitor in store.monitors.monitors().items()
         },
         "counters": counters,
-        "counters_grew": grew(counters, noted),
+        "counters_grew": growth_times(counters, notes),
         "plugins_disabled": disabled_plugins(store.leases, now=now),
     }
 
 
 def counters_of(store: Store, path: Path) -> dict[str, int]:
-    """Return the counters of a store, with the losses that wait to be counted there."""
+    """Return the counters of a store, with the losses not yet counted there."""
     counts, left = store.counters.counts(), losses_left(path)
     return {**counts, UNWRITTEN: counts.get(UNWRITTEN, 0) + left} if left else counts
 
@@ -164,15 +164,15 @@ def _gate(row: GateRow) -> dict[str, object]:
 
 
 def attached_processes(store: Store, *, now: float) -> list[str]:
-    """Return the processes that write to a store, but for those known to be dead."""
+    """Return the processes that write to a store, except those known to be dead."""
     holders = store.leases.holders(PROCESSES, now=now).values()
     return sorted(owner for owner in holders if is_alive(owner) is not False)
 
 
 def silent_processes(store: Store, *, now: float) -> dict[str, float]:
-    """Return which processes live but cannot write, with since how many seconds about.
+    """Return the processes that live but cannot write, with about how many seconds they could not.
 
-    Each renews its lease every few seconds while the store works for it.
+    Each renews its lease every few seconds while it can write.
     """
     lapsed = store.leases.ending(PROCESSES, after=now - 7 * 86_400.0, until=now).values()
     silent = {owner for owner in lapsed if is_alive(owner)}
@@ -181,21 +181,21 @@ def silent_processes(store: Store, *, now: float) -> dict[str, float]:
 
 
 def status_file(settings: Settings) -> Path:
-    """Return where ``publish`` should put the status of a store: a file beside it."""
+    """Return the path of a store's ``status.json``, which is beside it."""
     return settings.store.with_name(FILE)
 
 
 def publish(path: Path, status: Mapping[str, object]) -> None:
-    """Write ``status.json``, for its owner's eyes alone; a reader sees the old or the new one.
+    """Write ``status.json`` atomically, readable by its owner alone.
 
     Raises:
-        OSError: It could not be written; what stood there before still does.
+        OSError: It could not be written; the old file stays.
     """
     write_whole(path, json.dumps(status, indent=2).encode() + b"\n")
 
 
 def _retention(store: Store, settings: Settings, *, now: float) -> dict[str, object]:
-    """Return how much may be kept, how much is, and what keeps what is beyond it."""
+    """Return the limits of retention, the size, and the reasons for what exceeds them."""
     size, surplus = store.retention.size(), excess(store.retention, limits_of(settings), now=now)
     return {
         "days": settings.retention_days,
@@ -208,13 +208,13 @@ def _retention(store: Store, settings: Settings, *, now: float) -> dict[str, obj
 
 
 def now_learning(store: Store, *, now: float) -> str | None:
-    """Return the process that makes an update; ``None`` where none does, or it is dead."""
+    """Return the process that makes an update; ``None`` if there is none, or it is dead."""
     owner = store.leases.holder(LEASE, now=now)
     return None if owner is None or is_alive(owner) is False else owner
 
 
 def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, dict[str, int]]:
-    """Return the points where more waits than an update usually takes, so that it takes more.
+    """Return the points where more rollouts wait than an update usually takes.
 
     Args:
         ready: How many rollouts wait to be learned from, by decision point.
@@ -222,14 +222,14 @@ def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, dict[str, 
     """
     usual = settings.max_rollouts_per_update
     return {
-        point: {"ready": waiting, "update_takes": min(LARGER * usual, waiting)}
+        point: {"ready": waiting, "update_takes": min(CATCH_UP_FACTOR * usual, waiting)}
         for point, waiting in ready.items()
         if waiting > usual
     }
 
 
 def not_learned_from(counts: Mapping[str, int], waiting: int) -> dict[str, int]:
-    """Return by reason how many rollouts and decisions taught nothing, or the critic alone."""
+    """Return, by reason, how many rollouts and decisions taught nothing, or the critic only."""
     waits = {WhyNot.REWARD_NOT_DUE.value: waiting} if waiting else {}
     left_out = {reason.value: counts.get(f"{LEFT_OUT}{reason}", 0) for reason in WhyNot}
     critic = {
@@ -240,7 +240,7 @@ def not_learned_from(counts: Mapping[str, int], waiting: int) -> dict[str, int]:
 
 
 def rollouts_by_status(store: Store) -> dict[str, int]:
-    """Return how many rollouts are at each of their ends, and how many are still open."""
+    """Return how many rollouts have ended, by status, and how many are still open."""
     counts = store.rollouts.counts_by_status()
     ends = {end.value: counts[end] for end in ENDS}
     completed = sum(ends.values())

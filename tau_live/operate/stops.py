@@ -1,15 +1,13 @@
 """Pauses of parts, the kill switch, and the plugins that failed.
 
-Each command is one transaction with its audit row; running processes see it within a second. A
-command without effect is written down all the same.
+Each pause or resume is one transaction with its audit row; running processes see it within a
+second. A command without effect is recorded all the same.
 
-While it is there, nothing is recorded, learned or decided on that store. Whoever can make a file
-there can use it, with ``touch`` too: it counts that it is there, and what it holds is for people.
+While the file of the kill switch exists, nothing is recorded, learned or decided on its store. It
+works for everyone who can make a file there, also with ``touch``: its contents are for people.
 
-From outside nobody sees the variables of a process that runs, so whoever asks why nothing happens
-would find a switch that is off.
-
-Whoever asks from outside has plugins of its own, in which nothing has failed yet.
+The kill switch may also be a variable inside a running process, which cannot be seen from outside,
+nor can a process see the disabled plugins of another. So each process publishes both in the store.
 """
 
 import json
@@ -48,7 +46,7 @@ def pause_parts(
     with store.begin():
         pauses = [Pause(part=part, reason=reason, who=who, at=at) for part in parts]
         changed = [pause.part for pause in pauses if store.pauses.begin(pause)]
-        store.audit.add(_of_parts("pause", parts, changed, reason=reason, who=who, at=at))
+        store.audit.add(_parts_entry("pause", parts, changed, reason=reason, who=who, at=at))
     return changed
 
 
@@ -58,11 +56,11 @@ def resume_parts(
     """Resume parts, and return those that were paused."""
     with store.begin():
         changed = [part for part in parts if store.pauses.end(part)]
-        store.audit.add(_of_parts("resume", parts, changed, reason=reason, who=who, at=at))
+        store.audit.add(_parts_entry("resume", parts, changed, reason=reason, who=who, at=at))
     return changed
 
 
-def _of_parts(
+def _parts_entry(
     action: str,
     parts: Sequence[Part],
     changed: Sequence[Part],
@@ -81,12 +79,12 @@ SETTING = f"{PREFIX}KILL_FILE"
 THREAD = "tau-live-kill-switch"
 
 
-class Killed(NamedTuple):
+class KillState(NamedTuple):
     """The state of a kill switch that is on.
 
     Attributes:
-        reason: Why, as far as the file says so.
-        who: Who says so; empty where the file does not tell.
+        reason: Why, from the file, or else that it exists.
+        who: Who switched it on; empty if unknown.
         at: Since when; epoch seconds, UTC.
     """
 
@@ -95,17 +93,17 @@ class Killed(NamedTuple):
     at: float
 
     def __str__(self) -> str:
-        """Return it in words, on one line."""
+        """Return the reason and who gave it, on one line."""
         return f"{self.reason} ({self.who})" if self.who else self.reason
 
 
 def kill_file(store: Path, named: Path | None) -> Path:
-    """Return the file of the kill switch: the one that a setting names, or one by the store."""
+    """Return the file of the kill switch: the one that a setting names, or one beside the store."""
     return store.with_name(store.name + SUFFIX) if named is None else named
 
 
-def kill_state(path: Path) -> Killed | None:
-    """Return why the switch is on; ``None`` where there is no such file.
+def kill_state(path: Path) -> KillState | None:
+    """Return the state of the switch; ``None`` while there is no file.
 
     Raises:
         OSError: The file cannot be accessed.
@@ -117,10 +115,10 @@ def kill_state(path: Path) -> Killed | None:
     return _read_file(path, at=info.st_mtime)
 
 
-def kill(path: Path, reason: str, *, who: str, at: float) -> Killed | None:
-    """Switch everything off; return the contents of an existing file, which then stays as it is.
+def kill(path: Path, reason: str, *, who: str, at: float) -> KillState | None:
+    """Make the file of the kill switch; return the state of an existing one, which stays as it is.
 
-    Where the disk is full the file is empty: that it is there is enough.
+    Where the disk is full the file is empty, which is enough.
 
     Raises:
         OSError: The file could not be made.
@@ -137,11 +135,11 @@ def kill(path: Path, reason: str, *, who: str, at: float) -> Killed | None:
     return before
 
 
-def unkill(path: Path) -> Killed | None:
-    """Remove the file; return its contents, ``None`` if there was none.
+def unkill(path: Path) -> KillState | None:
+    """Remove the file; return its state, ``None`` if there was none.
 
     Raises:
-        TauLiveError: What is there is something else, which a setting names by mistake.
+        TauLiveError: There is something else, which a setting names by mistake.
         OSError: It could not be removed.
     """
     before = kill_state(path)
@@ -157,22 +155,22 @@ def unkill(path: Path) -> Killed | None:
 
 
 def mistaken(path: Path) -> str | None:
-    """Return what is there in place of a kill file; ``None`` for one, and for nothing.
+    """Return what is there in place of a kill file; ``None`` for a kill file, and for nothing.
 
-    What has the name that is ours is one unless it is a database, whatever it holds. What a setting
-    names may be somebody's: it is one if it is empty, or holds what ``kill`` has written.
+    A file with our suffix is a kill file unless it is a database. A file that a setting names may
+    belong to somebody: it is a kill file if it is empty, or was written by ``kill``.
     """
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return None if path.name.endswith(SUFFIX) else "no file"
-        return _mistaken(path, _text(path))
+        return _foreign_content(path, _text(path))
     except FileNotFoundError:
         return None
     except OSError as error:
         return f"unreadable ({error.strerror or error})"
 
 
-def _mistaken(path: Path, text: str) -> str | None:
+def _foreign_content(path: Path, text: str) -> str | None:
     if text.startswith("SQLite format 3\0"):
         return "a database"
     ours = not text or path.name.endswith(SUFFIX) or _parse(text) is not None
@@ -180,18 +178,18 @@ def _mistaken(path: Path, text: str) -> str | None:
 
 
 class KillWatch:
-    """Looks for the file four times a second, in a thread that waits for nothing else.
+    """Checks the file four times a second, in a thread that waits for nothing else.
 
-    Not even for the store: a writer may wait for seconds where another process has locked it.
+    Not even for the store: a writer may wait for seconds while another process has it locked.
 
     Args:
         path: The file.
-        stop_reason: Returns why everything must stop although there is no file; ``None`` if not.
+        stop_reason: Returns why everything must stop although there is no file, or ``None``.
         changed: Called with the new state of the switch; must not raise.
 
     Attributes:
         killed: The state of the switch; ``None`` while it is off.
-        by_word: The same, where it is on although there is no file.
+        by_variable: The same, where it is on without a file.
     """
 
     def __init__(
@@ -199,59 +197,58 @@ class KillWatch:
         path: Path,
         *,
         stop_reason: Callable[[], str | None],
-        changed: Callable[[Killed | None], None],
+        changed: Callable[[KillState | None], None],
     ) -> None:
         self._path = path
         self._stop_reason = stop_reason
         self._changed = changed
         self._stopping = Latch()
         self._thread = threading.Thread(target=self._loop, name=THREAD, daemon=True)
-        self.killed: Killed | None = None
-        self.by_word: Killed | None = None
+        self.killed: KillState | None = None
+        self.by_variable: KillState | None = None
 
     def start(self) -> None:
-        """Look once, and go on looking."""
-        self.look()
+        """Check once, and keep checking in the thread."""
+        self.check()
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; does not wait."""
+        """Stop checking; does not wait for the thread."""
         self._stopping.set()
 
-    def look(self) -> None:
-        """Look now; where the file cannot be accessed, the switch stays as it was."""
+    def check(self) -> None:
+        """Check now; where the file cannot be accessed, the switch stays as it was."""
         try:
             state = kill_state(self._path)
         except (OSError, ValueError) as error:
             pass_on(error)
-            state = None if self.by_word else self.killed
+            state = None if self.by_variable else self.killed
         why = self._stop_reason() if state is None else None
         if why is None:
-            self.by_word = None
-        elif self.by_word is None or self.by_word.reason != why:
-            self.by_word = Killed(why, "", time.time())
-        state = state or self.by_word
+            self.by_variable = None
+        elif self.by_variable is None or self.by_variable.reason != why:
+            self.by_variable = KillState(why, "", time.time())
+        state = state or self.by_variable
         if state != self.killed:
             self.killed = state
             self._changed(state)
 
     def _loop(self) -> None:
-        # how often a running process looks for the file
         while not self._stopping.wait(0.25):
             with suppress(Exception):  # nothing may end this thread
-                self.look()
+                self.check()
 
 
-def _read_file(path: Path, *, at: float) -> Killed:
-    """Return the state that an existing file means; an unreadable one counts all the same."""
-    plain = Killed(f"{path.name} exists", "", at)
+def _read_file(path: Path, *, at: float) -> KillState:
+    """Return the state of an existing file; an unreadable one switches everything off too."""
+    plain = KillState(f"{path.name} exists", "", at)
     try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):  # to read a pipe may never end
+        if not stat.S_ISREG(os.lstat(path).st_mode):  # reading a pipe may never end
             return plain
         text = _text(path)
     except OSError:
         return plain
-    what = _mistaken(path, text)
+    what = _foreign_content(path, text)
     if what is not None:
         return plain._replace(reason=f"{path} exists, and is {what}, not a kill file")
     parsed = _parse(text)
@@ -261,56 +258,56 @@ def _read_file(path: Path, *, at: float) -> Killed:
 
 
 def _text(path: Path) -> str:
-    """Return how a file begins; whoever may make a link there may not read by our eyes."""
+    """Return the beginning of a file; a link is not followed, as it may point to a secret."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         return file.read(4096).decode(errors="replace").strip()
 
 
-def _parse(text: str) -> Killed | None:
-    """Return the state that ``kill`` has written; ``None`` for any other text."""
+def _parse(text: str) -> KillState | None:
+    """Return the state from a text that ``kill`` has written; ``None`` for any other text."""
     try:
         content = json.loads(text)
         reason, who = (" ".join(str(content[name]).split()) for name in ("reason", "who"))
-        return Killed(reason, who, float(content["at"]))
+        return KillState(reason, who, float(content["at"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
 
 def ended_by(reason: str) -> str:
-    """Return how to end a stop: the command, or what to do about a variable."""
+    """Return how to end a kill: the command, or the variable to unset."""
     if reason.startswith(KILL):
         return f"unset {KILL} there, or restart those processes without it"
     return '`tau-live unkill --reason "..."`'
 
 
-def now_killed(path: Path) -> Killed | None:
-    """Return why the switch is on; a file that cannot be accessed counts as on."""
+def now_killed(path: Path) -> KillState | None:
+    """Return the state of the switch; a file that cannot be accessed counts as on."""
     try:
         return kill_state(path)
     except OSError as error:
-        return Killed(f"{path} cannot be accessed: {error.strerror or error}", "", time.time())
+        return KillState(f"{path} cannot be accessed: {error.strerror or error}", "", time.time())
 
 
-def killed_of(store: "Store", settings: "Settings", *, now: float) -> Killed | None:
-    """Return why everything is stopped: by the file, or by the variable inside processes."""
+def killed_of(store: "Store", settings: "Settings", *, now: float) -> KillState | None:
+    """Return the state of the switch, by the file or by the variable inside processes."""
     switch = kill_file(settings.store, settings.kill_file)
     return now_killed(switch) or killed_inside(store.leases, now=now)
 
 
 STOPPED = "killed:"
-"""Begins the name of the lease that a process holds while the variable stops it."""
+"""Prefix of the name of the lease that a process holds while the variable stops it."""
 
 RENEW_S = 5.0
 TTL_S = 20.0
-_NAMED = 3
+_MOST_NAMED = 3
 
 
 DISABLED = "plugin-disabled:"
-"""Begins the name of the lease that a process holds for each plugin that it does not call."""
+"""Prefix of the name of the lease that a process holds for each of its disabled plugins."""
 
 
 class Notices:
-    """Says in the store what stops this process or its plugins, as nobody sees it from outside.
+    """Publishes in the store what stops this process or its plugins, for other processes to see.
 
     Args:
         owner: This process.
@@ -321,24 +318,24 @@ class Notices:
         self._written: Mapping[str, str] = {}
         self._written_at = float("-inf")
 
-    def say(
+    def publish(
         self,
         leases: "Leases",
-        killed: Killed | None,
+        killed: KillState | None,
         reports: "Collection[PluginReport]" = (),
         *,
         now: float,
     ) -> None:
-        """Write it down, or take it back; most often there is nothing to do.
+        """Publish, renew or withdraw the notices; most often there is nothing to do.
 
         Args:
-            leases: Of the store.
-            killed: That the variable stops this process; ``None`` if it does not.
-            reports: The plugins, of which some may not be called any more.
+            leases: The leases of the store.
+            killed: The state of the switch by the variable; ``None`` if that is not set.
+            reports: The plugins, of which some may be disabled.
             now: Epoch seconds, UTC.
 
         Raises:
-            StoreUnavailableError: It cannot be written; the next call tries again.
+            StoreUnavailableError: The store cannot be written; the next call tries again.
         """
         notices = {
             f"{DISABLED}{self._owner}:{report.name}": json.dumps(
@@ -362,21 +359,21 @@ class Notices:
             self._written, self._written_at = notices, now
 
 
-def killed_inside(leases: "Leases", *, now: float) -> Killed | None:
-    """Return that the variable stops processes which are attached; ``None`` if it stops none."""
-    held = leases.holders(STOPPED, now=now).values()
+def killed_inside(leases: "Leases", *, now: float) -> KillState | None:
+    """Return the state by the variable inside attached processes; ``None`` if it stops none."""
+    holders = leases.holders(STOPPED, now=now).values()
     stopped = [
-        (owner, at) for at, owner in map(_split_holder, held) if is_alive(owner) is not False
+        (owner, at) for at, owner in map(_split_holder, holders) if is_alive(owner) is not False
     ]
     if not stopped:
         return None
     attached = leases.holders(PROCESSES, now=now).values()
     alive = {owner for owner in attached if is_alive(owner) is not False}
     alive |= {owner for owner, _ in stopped}
-    named = ", ".join(sorted(owner for owner, _ in stopped)[:_NAMED])
-    more = "" if len(stopped) <= _NAMED else ", ..."
+    named = ", ".join(sorted(owner for owner, _ in stopped)[:_MOST_NAMED])
+    more = "" if len(stopped) <= _MOST_NAMED else ", ..."
     reason = f"{KILL} is set inside {len(stopped)} of {len(alive)} attached processes: "
-    return Killed(f"{reason}{named}{more}", "", min(at for _, at in stopped))
+    return KillState(f"{reason}{named}{more}", "", min(at for _, at in stopped))
 
 
 def _split_holder(holder: str) -> tuple[float, str]:
@@ -388,7 +385,7 @@ def _split_holder(holder: str) -> tuple[float, str]:
 
 
 def disabled_plugins(leases: "Leases", *, now: float) -> list[dict[str, object]]:
-    """Return the plugins that processes do not call any more, each with hooks, cause and process.
+    """Return the disabled plugins of all processes, each with hooks, problem and process.
 
     ``redact`` or ``redact_text`` among the hooks means that the process keeps no text, and leaves
     decisions to the host.
@@ -397,7 +394,7 @@ def disabled_plugins(leases: "Leases", *, now: float) -> list[dict[str, object]]
     for holder in leases.holders(DISABLED, now=now).values():
         try:
             facts = dict(mapping(json.loads(holder)))
-        except ValueError:  # somebody has spoiled it
+        except ValueError:  # an edited row
             continue
         if is_alive(str(facts.get("process"))) is not False:
             plugins.append(facts)

@@ -1,7 +1,7 @@
 """The orders of operators about who decides: exposure, promote, reset, rollback, pin, undo, stop.
 
-Each is one transaction with its audit row; an order without effect is written down as well.
-Running processes see it within a second.
+Each is one transaction with its audit row; an order without effect is recorded as well. Running
+processes see it within a second.
 """
 
 import shlex
@@ -23,7 +23,7 @@ from tau_live.learn.promotion.rules import (
     RUNGS,
     Move,
     Serving,
-    frozen,
+    make_champion,
     restart_test,
     return_champion,
     share_now,
@@ -31,12 +31,12 @@ from tau_live.learn.promotion.rules import (
 )
 from tau_live.store.roles import Store
 
-TAKEN_OUT = frozenset({"policy_rollback", "policy_reset", Move.RETURNED.value})
-PUT_BACK = frozenset({"policy_use", "policy_undo"})
+DEMOTIONS = frozenset({"policy_rollback", "policy_reset", Move.RETURNED.value})
+RESTORATIONS = frozenset({"policy_use", "policy_undo"})
 
-_SERVED = ("version", "pinned")
-_UNDONE = ("exposure", "champion", "previous", "kept", "stopped")
-_EVIDENCE = ("test", "evidence", "tally", "finding")
+_SERVING_FIELDS = ("version", "pinned")
+_TRIAL_FIELDS = ("exposure", "champion", "previous", "kept", "stopped")
+_EVIDENCE_FIELDS = ("test", "evidence", "tally", "finding")
 
 
 class Order(NamedTuple):
@@ -45,8 +45,8 @@ class Order(NamedTuple):
     Attributes:
         action: The name in the audit.
         point: The decision point.
-        reason: Why.
-        who: Who says so.
+        reason: Why, in words.
+        who: Who ordered it.
         at: Epoch seconds, UTC.
     """
 
@@ -58,22 +58,22 @@ class Order(NamedTuple):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """How a decision point stands after an operator changed it.
+    """The state of a decision point after an order.
 
     Attributes:
         point: The decision point.
-        action: What was done.
-        version: What the learner decides with; 0 is the untrained policy.
-        was: What it decided with before.
-        pinned: Whether updates leave it alone.
+        action: The name of the order in the audit.
+        version: The learner's version in service; 0 is the untrained policy.
+        was: The version before.
+        pinned: Whether updates leave the version in service.
         exposure: The share of rollouts that the learner decides.
         champion: The version last proven better; ``None`` is the host's own choice.
         previous: The champion before.
         stopped: Why the learner decides nothing; ``None`` while it may.
         revision: Grows with every change of the point.
-        idempotent: Whether it was so already.
-        reason: Why.
-        who: Who did it.
+        idempotent: Whether the order had no effect.
+        reason: Why, in words.
+        who: Who ordered it.
         at: Epoch seconds, UTC.
     """
 
@@ -93,72 +93,72 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class _Wanted(NamedTuple):
-    """How a point should stand; ``None`` leaves the trial or what serves as it is."""
+class _NewState(NamedTuple):
+    """The state that an order asks for; ``None`` leaves the trial or the version as it is."""
 
     trial: Trial | None = None
     serve: Serving | None = None
 
 
-_Change = Callable[[Trial, Serving], _Wanted]
+_Change = Callable[[Trial, Serving], _NewState]
 
 
 def expose(store: Store, settings: Settings, order: Order, *, share: float) -> Changed:
-    """Let the learner decide a share of the rollouts; one that was stopped starts again.
+    """Let the learner decide a share of the rollouts; a stopped one starts again.
 
-    What is known of the learner stays, unless it had been stopped: then its test begins anew.
+    The evidence about the learner stays, unless it had been stopped: then its test begins anew.
     A decision point of hosts can be exposed before its first run.
 
     Raises:
         PolicyError: The point is unknown, and no decision point of hosts.
     """
 
-    def change(trial: Trial, _serving: Serving) -> _Wanted:
-        again = restart_test(trial) if trial.stopped is not None else trial
-        return _Wanted(replace(again, stopped=None, exposure=share))
+    def change(trial: Trial, _serving: Serving) -> _NewState:
+        after = restart_test(trial) if trial.stopped is not None else trial
+        return _NewState(replace(after, stopped=None, exposure=share))
 
     return _apply(store, settings, order, change, ahead=True)
 
 
 def stop(store: Store, settings: Settings, order: Order) -> Changed:
-    """Let the learner decide nothing, until it is exposed again; one that was stopped stays so.
+    """Let the learner decide nothing until it is exposed again; a stopped one keeps its reason.
 
     Raises:
         PolicyError: The point is unknown.
     """
 
-    def change(trial: Trial, _serving: Serving) -> _Wanted:
+    def change(trial: Trial, _serving: Serving) -> _NewState:
         if trial.stopped is not None:
-            return _Wanted()
-        return _Wanted(replace(trial, stopped=f"{order.reason} ({order.who})"))
+            return _NewState()
+        return _NewState(replace(trial, stopped=f"{order.reason} ({order.who})"))
 
     return _apply(store, settings, order, change)
 
 
 def freeze_champion(store: Store, settings: Settings, order: Order) -> Changed:
-    """Let what the learner decides with be the champion; the one before keeps a share for a while.
+    """Make the learner's version the champion; the previous one keeps a share for a probation.
 
     Raises:
         PolicyError: The point is unknown or untrained.
         CheckpointError: The version's file is missing or damaged.
     """
 
-    def change(trial: Trial, serving: Serving) -> _Wanted:
+    def change(trial: Trial, serving: Serving) -> _NewState:
         after = _champion(trial, serving, order, store=store, settings=settings)
-        return _Wanted(replace(after, exposure=trial.exposure))
+        return _NewState(replace(after, exposure=trial.exposure))
 
     return _apply(store, settings, order, change)
 
 
 def promote(store: Store, settings: Settings, order: Order) -> Changed:
-    """Let what the learner decides with be the champion, and decide all that it may.
+    """Make the learner's version the champion, and raise the learner to its largest share.
 
     Raises:
         PolicyError: The point is unknown or untrained, or its learner is stopped.
         CheckpointError: The version's file is missing or damaged.
     """
 
-    def change(trial: Trial, serving: Serving) -> _Wanted:
+    def change(trial: Trial, serving: Serving) -> _NewState:
         if trial.stopped is not None:
             raise PolicyError(
                 f"the learner of {trial.point!r} is stopped: {trial.stopped}; "
@@ -167,24 +167,24 @@ def promote(store: Store, settings: Settings, order: Order) -> Changed:
             )
         after = _champion(trial, serving, order, store=store, settings=settings)
         top = None if trial.exposure is None else top_of(settings)
-        return _Wanted(replace(after, exposure=top))
+        return _NewState(replace(after, exposure=top))
 
     return _apply(store, settings, order, change)
 
 
 def reset(store: Store, settings: Settings, order: Order) -> Changed:
-    """Let the learner go on from the control, and begin its test anew on the lowest rung.
+    """Reset the learner to the control, and begin its test anew on the lowest rung.
 
-    The control is the champion, the one before where a champion is on its probation, or the host's
-    own choice: then the learner is the untrained policy again.
+    The control is the champion, the previous one during a probation, or the host's own choice: then
+    the learner is the untrained policy again.
 
     Raises:
-        PolicyError: The point is unknown, or it runs nothing that could be reset.
-        UnknownError: The champion has been forgotten.
+        PolicyError: The point is unknown, or it runs no version that could be reset.
+        UnknownError: The champion was deleted from the store.
         CheckpointError: Its file is missing or damaged.
     """
 
-    def change(trial: Trial, serving: Serving) -> _Wanted:
+    def change(trial: Trial, serving: Serving) -> _NewState:
         if trial.kept:
             step = return_champion(trial, serving._replace(pinned=False), order.reason)
             after, version = step.trial, trial.previous or 0
@@ -195,7 +195,7 @@ def reset(store: Store, settings: Settings, order: Order) -> Changed:
         if version:
             check_policy(checkpoint_folder(settings), store.policies.version(version))
         rung = RUNGS[0] if after.exposure is None else min(after.exposure, RUNGS[0])
-        return _Wanted(replace(after, exposure=rung), Serving(version, pinned=False))
+        return _NewState(replace(after, exposure=rung), Serving(version, pinned=False))
 
     return _apply(store, settings, order, change)
 
@@ -203,7 +203,7 @@ def reset(store: Store, settings: Settings, order: Order) -> Changed:
 def _champion(
     trial: Trial, serving: Serving, order: Order, *, store: Store, settings: Settings
 ) -> Trial:
-    """Return a trial of which the version that serves is the champion."""
+    """Return the trial with the version in service as its champion."""
     if not serving.version:
         verb = order.action.removeprefix("policy_")
         raise PolicyError(
@@ -213,14 +213,14 @@ def _champion(
     if serving.version == trial.champion:
         return trial
     check_policy(checkpoint_folder(settings), store.policies.version(serving.version))
-    return frozen(trial, serving.version, settings, order.reason).trial
+    return make_champion(trial, serving.version, settings, order.reason).trial
 
 
-def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _Wanted:
-    """Return that nothing is to be done where a later version is out of service already."""
+def _nothing_to_reject(store: Store, trial: Trial, serving: Serving) -> _NewState:
+    """Return no change where a later version is out of service already; else raise why."""
     newest = store.policies.versions(trial.point, limit=1)
     if newest and newest[-1].version > serving.version:
-        return _Wanted()
+        return _NewState()
     if not serving.version:
         raise _untrained_error(trial.point, "reset")
     raise PolicyError(
@@ -239,25 +239,25 @@ def _untrained_error(point: str, undo: str) -> PolicyError:
 
 
 def _command(verb: str, point: str, *more: str) -> str:
-    """Return a command as it is to be typed."""
+    """Return a command as an operator types it."""
     return f"`{shlex.join(['tau-live', 'policy', verb, point, *more])} --reason ...`"
 
 
 def roll_back(store: Store, settings: Settings, order: Order, *, pin: bool) -> Changed:
-    """Go back: to the champion before while it is kept, to the champion, or to the parent.
+    """Roll back: to the previous champion during a probation, to the champion, or to the parent.
 
-    The champion itself is left alone where an operator has put an older version into service.
+    The champion itself stays where an operator has put an older version into service.
 
     Raises:
         PolicyError: The point is unknown, or there is nothing to go back to.
-        UnknownError: The version to go back to has been forgotten.
+        UnknownError: The version to go back to was deleted from the store.
         CheckpointError: Its file is missing or damaged.
     """
 
-    def change(trial: Trial, serving: Serving) -> _Wanted:
+    def change(trial: Trial, serving: Serving) -> _NewState:
         version: int | None
         if serving.version < (trial.champion or 0):
-            version, after = _before_older(store, trial, serving), trial
+            version, after = _version_before(store, trial, serving), trial
         elif trial.kept:
             step = return_champion(trial, serving._replace(pinned=False), order.reason)
             version, after = step.serve, step.trial
@@ -273,16 +273,16 @@ def roll_back(store: Store, settings: Settings, order: Order, *, pin: bool) -> C
         if version:
             check_policy(checkpoint_folder(settings), store.policies.version(version))
         serve = serving.version if version is None else version
-        return _Wanted(None if after == trial else after, Serving(serve, pin))
+        return _NewState(None if after == trial else after, Serving(serve, pin))
 
     return _apply(store, settings, order, change)
 
 
-def _before_older(store: Store, trial: Trial, serving: Serving) -> int | None:
-    """Return where to go from a version older than the champion, which an operator chose.
+def _version_before(store: Store, trial: Trial, serving: Serving) -> int | None:
+    """Return the version before one that an operator chose and that is older than the champion.
 
-    That is not about the champion, which stays one. Behind the untrained policy there is nothing,
-    unless `policy use` put it into service: then the champion is what was before.
+    The champion stays. Before the untrained policy there is none, unless `policy use` put it into
+    service: then the champion served before.
     """
     if serving.version:
         return store.policies.version(serving.version).parent
@@ -293,53 +293,53 @@ def _before_older(store: Store, trial: Trial, serving: Serving) -> int | None:
 
 
 def pin(store: Store, settings: Settings, order: Order) -> Changed:
-    """Keep what the learner decides with; updates go on learning and leave it in service.
+    """Pin the learner's version: updates continue, and leave it in service.
 
     Raises:
         PolicyError: The point is unknown.
     """
 
-    def change(_trial: Trial, serving: Serving) -> _Wanted:
-        return _Wanted(None, serving._replace(pinned=True))
+    def change(_trial: Trial, serving: Serving) -> _NewState:
+        return _NewState(None, serving._replace(pinned=True))
 
     return _apply(store, settings, order, change)
 
 
 def unpin(store: Store, settings: Settings, order: Order) -> Changed:
-    """Let the newest version decide, which has learned on meanwhile, and every one after it.
+    """Put the newest version into service, and every later one.
 
-    A version that was taken out of service stays out: the newest of the others decides.
+    Versions that were demoted stay out of service: the newest of the others decides.
 
     Raises:
         PolicyError: The point is unknown.
         CheckpointError: The newest version's file is missing or damaged.
     """
 
-    def change(trial: Trial, serving: Serving) -> _Wanted:
+    def change(trial: Trial, serving: Serving) -> _NewState:
         if not serving.pinned:
-            return _Wanted()
-        out = _taken_out(store, trial.point) - {serving.version}
-        fit = [row for row in store.policies.versions(trial.point) if row.version not in out]
-        if fit:
-            check_policy(checkpoint_folder(settings), fit[-1])
-        return _Wanted(None, Serving(fit[-1].version if fit else 0, pinned=False))
+            return _NewState()
+        demoted = _demoted_versions(store, trial.point) - {serving.version}
+        rows = [row for row in store.policies.versions(trial.point) if row.version not in demoted]
+        if rows:
+            check_policy(checkpoint_folder(settings), rows[-1])
+        return _NewState(None, Serving(rows[-1].version if rows else 0, pinned=False))
 
     return _apply(store, settings, order, change)
 
 
 def undo(store: Store, settings: Settings, order: Order) -> Changed:
-    """Restore what the last order changed at a point, exactly as it was; again, it is redone.
+    """Revert the last order at a point exactly; a second undo redoes it.
 
-    What updates and evidence did since stays, as far as the order did not change the same.
+    Later changes by updates and evidence stay, as far as the order did not change the same.
 
     Raises:
-        PolicyError: The point is unknown, no order is recorded there, or evidence has moved the
+        PolicyError: The point is unknown, no order is recorded there, or evidence has changed the
             champion since.
-        UnknownError: The version that served has been forgotten.
+        UnknownError: The version that served was deleted from the store.
         CheckpointError: Its file is missing or damaged.
     """
 
-    def change(trial: Trial, _serving: Serving) -> _Wanted:
+    def change(trial: Trial, _serving: Serving) -> _NewState:
         last = _last_order(store, order.point)
         before, after = mapping(last.details["before"]), mapping(last.details["after"])
         if trial.champion != after["champion"]:
@@ -347,21 +347,21 @@ def undo(store: Store, settings: Settings, order: Order) -> Changed:
                 f"the champion of {order.point!r} has changed since {last.action}: "
                 f"{_command('rollback', order.point)} rolls back from the current state"
             )
-        names = [name for name in _UNDONE if before[name] != after[name]]
+        names = [name for name in _TRIAL_FIELDS if before[name] != after[name]]
         if trial.test == after["test"] != before["test"]:
-            names += _EVIDENCE
-        restored = _with(trial, {name: before[name] for name in names})
+            names += _EVIDENCE_FIELDS
+        restored = _with_fields(trial, {name: before[name] for name in names})
         serve = None
-        if [before[name] for name in _SERVED] != [after[name] for name in _SERVED]:
+        if [before[name] for name in _SERVING_FIELDS] != [after[name] for name in _SERVING_FIELDS]:
             serve = Serving(integer(before["version"]), bool(before["pinned"]))
             if serve.version:
                 check_policy(checkpoint_folder(settings), store.policies.version(serve.version))
-        return _Wanted(restored, serve)
+        return _NewState(restored, serve)
 
     return _apply(store, settings, order, change)
 
 
-def _with(trial: Trial, fields: Mapping[str, object]) -> Trial:
+def _with_fields(trial: Trial, fields: Mapping[str, object]) -> Trial:
     try:
         return msgspec.convert({**asdict(trial), **fields}, Trial)
     except msgspec.ValidationError as error:
@@ -384,35 +384,34 @@ def _last_order(store: Store, point: str) -> AuditEntry:
 def _orders(store: Store, point: str) -> Iterator[AuditEntry]:
     """Yield the orders at a point that changed anything, newest first."""
     for entry in store.audit.entries():
-        # begins the action of every order in the audit
-        is_here = entry.details.get("point") == point and entry.action.startswith("policy_")
-        if is_here and not entry.details.get("idempotent"):
+        is_order = entry.details.get("point") == point and entry.action.startswith("policy_")
+        if is_order and not entry.details.get("idempotent"):
             yield entry
 
 
-def _taken_out(store: Store, point: str) -> set[int]:
-    """Return the versions of a point that were taken out of service and not put back since."""
-    out: set[int] = set()
+def _demoted_versions(store: Store, point: str) -> set[int]:
+    """Return the versions of a point that were demoted and not restored since."""
+    demoted: set[int] = set()
     versions = store.policies.versions(point)
     for entry in reversed(store.audit.entries()):
         if entry.details.get("point") != point:
             continue
-        serves = entry.details.get("version", entry.details.get("serve"))
-        if entry.action in TAKEN_OUT and isinstance(serves, int):
-            out |= {
+        version = entry.details.get("version", entry.details.get("serve"))
+        if entry.action in DEMOTIONS and isinstance(version, int):
+            demoted |= {
                 row.version
                 for row in versions
-                if row.version > serves and row.created_at <= entry.at
+                if row.version > version and row.created_at <= entry.at
             }
-        elif entry.action in PUT_BACK and isinstance(serves, int):
-            out.discard(serves)
-    return out
+        elif entry.action in RESTORATIONS and isinstance(version, int):
+            demoted.discard(version)
+    return demoted
 
 
 def state_of(trial: Trial, serving: Serving) -> dict[str, object]:
     """Return the state of a point that an order may change, as recorded for `policy undo`."""
     state = asdict(trial)
-    names = (*_UNDONE, *_EVIDENCE)
+    names = (*_TRIAL_FIELDS, *_EVIDENCE_FIELDS)
     return {**serving._asdict(), **{name: state[name] for name in names}}
 
 
@@ -421,7 +420,7 @@ def _apply(
 ) -> Changed:
     """Change a point and record who and why, in one transaction that locks at once.
 
-    With ``ahead`` the point may be one of a host's that no run has reached yet.
+    With ``ahead`` the point may be a host's that no run has reached yet.
     """
     point = order.point
     with store.begin():
@@ -430,28 +429,32 @@ def _apply(
         trial = store.trials.trial(point)
         service = store.policies.in_service().get(point)
         serving = Serving(service.version, service.pinned) if service else Serving(0, pinned=False)
-        share_was, before = share_now(trial, settings), state_of(trial, serving)
-        wanted = change(trial, serving)
+        share_before, before = share_now(trial, settings), state_of(trial, serving)
+        new_state = change(trial, serving)
         revision = service.revision if service else 0
-        serves = wanted.serve if wanted.serve is not None and wanted.serve != serving else None
-        tried = wanted.trial if wanted.trial is not None and wanted.trial != trial else None
-        if serves is not None:
+        new_serving = (
+            new_state.serve if new_state.serve is not None and new_state.serve != serving else None
+        )
+        new_trial = (
+            new_state.trial if new_state.trial is not None and new_state.trial != trial else None
+        )
+        if new_serving is not None:
             row = store.policies.put_in_service(
-                point, serves.version, pinned=serves.pinned, at=order.at
+                point, new_serving.version, pinned=new_serving.pinned, at=order.at
             )
             revision = row.revision
         fault.point("order.served")
-        if tried is not None:
+        if new_trial is not None:
             trial = replace(
-                tried,
-                since=since(store, trial, tried),
+                new_trial,
+                since=since(store, trial, new_trial),
                 changed_at=order.at,
                 revision=trial.revision + 1,
             )
             store.trials.save(trial)
         fault.point("order.saved")
-        now = serves or serving
-        idempotent = serves is None and tried is None
+        now = new_serving or serving
+        idempotent = new_serving is None and new_trial is None
         details = {
             "point": point,
             "version": now.version,
@@ -461,7 +464,7 @@ def _apply(
             "champion": trial.champion,
             "idempotent": idempotent,
             "share": share_now(trial, settings),
-            "share_was": share_was,
+            "share_was": share_before,
             "before": before,
             "after": state_of(trial, now),
         }

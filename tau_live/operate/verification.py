@@ -1,6 +1,6 @@
-"""What was edited, removed or added behind tau-live's back: seals, rows, files.
+"""Verification of a store: rows and files that were edited, removed or added behind our back.
 
-The gate and the pauses are compared with what their sealed history makes of them.
+The gate and the pauses are compared with their sealed history.
 """
 
 import os
@@ -44,13 +44,13 @@ def verify_store(
     anchor: tuple[int, str] | None = None,
     report_progress: Callable[[int], None] = lambda _: None,
 ) -> Verification:
-    """Look at the whole chain, every sealed row, what has to agree with them, every checkpoint.
+    """Check the whole chain, every sealed row, the state that follows from them, every checkpoint.
 
     Args:
-        store: Open, for reading.
+        store: The store, open for reading.
         settings: Where the key and the checkpoints are.
-        anchor: Place and link of an earlier head.
-        report_progress: Called now and then with how many seals were checked.
+        anchor: Position and link of an earlier head; ``None`` checks against none.
+        report_progress: Called now and then with the number of seals checked so far.
 
     Raises:
         StoreUnavailableError: The store or the key cannot be read.
@@ -67,18 +67,18 @@ def verify_store(
     for table in SEALED:
         findings += store.seals.changed_rows(table)
     findings += store.seals.contradictions()
-    with store.reading():  # one moment: between two, the gate may have been held
+    with store.reading():  # one snapshot, or the gate might be held in between
         findings += gate_contradictions(store)
         findings += pause_contradictions(store)
-    findings += _against(store, anchor)
+    findings += _check_anchor(store, anchor)
     files = list(_checkpoints(store, checkpoint_folder(settings)))
     findings += [finding for finding in files if finding is not None]
     without = store.seals.count_without(sealer)
     return Verification(findings, store.seals.count(), without, store.seals.head(), len(files))
 
 
-def _against(store: Store, anchor: tuple[int, str] | None) -> Iterator[Finding]:
-    """Yield that the chain does not lead through a head that was kept elsewhere."""
+def _check_anchor(store: Store, anchor: tuple[int, str] | None) -> Iterator[Finding]:
+    """Yield a finding if the chain does not contain a head that was kept elsewhere."""
     if anchor is None or anchor == (0, "0" * 32):  # of an empty chain
         return
     place, link = anchor
@@ -95,15 +95,15 @@ def _against(store: Store, anchor: tuple[int, str] | None) -> Iterator[Finding]:
 
 
 def _checkpoints(store: Store, folder: Path) -> Iterator[Finding | None]:
-    """Yield, for each version whose file should be there or is, what is wrong with it."""
+    """Yield, for each version whose file exists or should, its problem or ``None``."""
     try:
         required, versions = required_versions(store), store.policies.versions()
-    except (TauLiveError, ValueError) as error:  # edited rows may hold anything
+    except (TauLiveError, ValueError) as error:  # rows may have been edited
         yield Finding("unreadable", "versions of policies", text_of(error))
         return
     for row in versions:
         if row.version not in required and not os.path.lexists(folder / row.file):
-            continue  # its file was given up, as keep_checkpoints says
+            continue  # its file was pruned, as keep_checkpoints says
         try:
             check_policy(folder, row)
         except CheckpointError as error:
@@ -115,13 +115,13 @@ def _checkpoints(store: Store, folder: Path) -> Iterator[Finding | None]:
 def gate_contradictions(store: Store) -> Iterator[Finding]:
     """Yield where the gate differs from its history and the audit.
 
-    Streaks, and the last error where no operator gave it, are in no history.
+    Streaks, and details that no operator gave, are in no history.
     """
     row, log = store.gate.load(), store.gate.log()
     if row.reason == HoldReason.GATE_REMOVED:
         yield Finding("gate", "the gate", "its row was removed")
         return
-    # a thousand a second for 35 years. Streaks change the gate as well, and are in no history
+    # streaks change the gate too, and are in no history; 2**40 is a thousand a second for 35 years
     if not len(log) <= row.revision <= 2**40:
         detail = f"it counts {row.revision} changes, and its history has {len(log)}"
         yield Finding("gate", "the gate", detail)
@@ -130,13 +130,13 @@ def gate_contradictions(store: Store) -> Iterator[Finding]:
         detail = f"it is on {row.state}, and its history ends with {state}"
         yield Finding("gate", "the gate", detail)
         return
-    yield from _other_words(row, log, store)
+    yield from _detail_contradictions(row, log, store)
 
 
-def _other_words(row: GateRow, log: list[GateEntry], store: Store) -> Iterator[Finding]:
-    """Yield the contradictions of a gate whose state is right, but not its reason or time."""
+def _detail_contradictions(row: GateRow, log: list[GateEntry], store: Store) -> Iterator[Finding]:
+    """Yield where the gate's reason, time or detail differs, its state being right."""
     holds = row.state != State.PASS
-    began = _beginning(log, "hold" if holds else "reset")
+    began = _start_of_state(log, "hold" if holds else "reset")
     reason = began.reason if began is not None and holds else None
     if row.reason != reason:
         detail = f"its reason is {row.reason!r}, and its history says {reason!r}"
@@ -145,15 +145,17 @@ def _other_words(row: GateRow, log: list[GateEntry], store: Store) -> Iterator[F
     if row.since != at:
         yield Finding("gate", "the gate", f"it is so since {row.since}, and its history says {at}")
     if holds and row.reason == HoldReason.OPERATOR and began is not None:
-        given = (entry for entry in store.audit.entries() if entry.action == "gate_hold")
-        recorded = next((plain(entry.reason) for entry in given if entry.at == at), row.detail)
+        holds_audited = (entry for entry in store.audit.entries() if entry.action == "gate_hold")
+        recorded = next(
+            (plain(entry.reason) for entry in holds_audited if entry.at == at), row.detail
+        )
         if row.detail != recorded:
             detail = f"the operator's reason is {row.detail!r}, and the audit log says {recorded!r}"
             yield Finding("gate", "the gate", detail)
 
 
-def _beginning(log: list[GateEntry], event: str) -> GateEntry | None:
-    """Return the line by which the state began that goes on: the first since the other one."""
+def _start_of_state(log: list[GateEntry], event: str) -> GateEntry | None:
+    """Return the line with which the current state began: the first ``event`` since the other."""
     other = "reset" if event == "hold" else "hold"
     since = list(takewhile(lambda line: line.event != other, log))
     return next((line for line in reversed(since) if line.event == event), None)
@@ -161,19 +163,19 @@ def _beginning(log: list[GateEntry], event: str) -> GateEntry | None:
 
 def pause_contradictions(store: Store) -> Iterator[Finding]:
     """Yield where the pauses and who made them differ from the audit log."""
-    known, held = _paused_by(store.audit.entries()), store.pauses.pauses()
+    audited, stored = _audited_pauses(store.audit.entries()), store.pauses.pauses()
     for part in Part:
-        expected, stands = known.get(part), held.get(part)
-        if (expected is None) != (stands is None):
-            is_now = "is not paused" if stands is None else "is paused"
+        expected, pause = audited.get(part), stored.get(part)
+        if (expected is None) != (pause is None):
+            is_now = "is not paused" if pause is None else "is paused"
             yield Finding("pauses", part.value, f"it {is_now}, and the audit log disagrees")
-        elif expected is not None and expected != stands:
+        elif expected is not None and expected != pause:
             detail = f"the audit log says that {expected.who} paused it: {expected.reason}"
             yield Finding("pauses", part.value, f"{detail}; that was changed")
 
 
-def _paused_by(entries: list[AuditEntry]) -> Mapping[Part, Pause]:
-    """Return the pauses that the audit log implies, read from its newest line to its oldest."""
+def _audited_pauses(entries: list[AuditEntry]) -> Mapping[Part, Pause]:
+    """Return the pauses that the audit log implies; ``entries`` are newest first."""
     pauses: dict[Part, Pause] = {}
     for entry in reversed(entries):
         parts = entry.details.get("parts")

@@ -10,7 +10,7 @@ from tau_live.core.reasons import SENTENCES, WhyNot
 from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
-from tau_live.learn.trajectories import Collected, explored_of, mask_of, trajectories_of
+from tau_live.learn.trajectories import CollectedRollouts, explored_of, mask_of, trajectories_of
 from tau_live.record.rewards import earned_by_decisions, earned_early
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import Encoded, unpack
@@ -23,10 +23,10 @@ class Recomputed(Struct, frozen=True):
     """The recomputation of a stored decision by a version.
 
     Attributes:
-        terms: By name, what each adds to the logit of every option; empty where not known.
-        probabilities: ``[A]``, as its version gives them; ``None`` where that is not known.
-        difference: The largest from those stored; ``None`` where there is nothing to compare.
-        problem: Why something is not known; ``None`` where all is.
+        terms: ``[A]`` contributions to the logit of every option, by name; empty where unknown.
+        probabilities: ``[A]``, from its version; ``None`` where unknown.
+        difference: Largest difference from those stored; ``None`` where there is no comparison.
+        problem: Why something is unknown; ``None`` where all is known.
     """
 
     terms: Mapping[str, Sequence[float]] = {}
@@ -36,14 +36,14 @@ class Recomputed(Struct, frozen=True):
 
 
 class Credit(Struct, frozen=True, kw_only=True, rename={"return_": "return"}):
-    """The credit of a decision; as JSON as it stands here.
+    """The credit of a decision; also its JSON form.
 
     Attributes:
         state: ``learned``, ``ready``, ``waiting`` or ``left out``.
         why: Why nothing is learned from it; ``None`` where something is.
         reward: The reward before the next step of its point.
         return_: The discounted return until the end.
-        advantage: How much better that was than its version had expected.
+        advantage: How much better the return was than its version had expected.
         update: The update that learned from it.
     """
 
@@ -59,11 +59,11 @@ class Why(Struct, frozen=True, kw_only=True):
     """The explanation of one decision.
 
     Attributes:
-        decision: As it is stored.
+        decision: The stored decision.
         rollout: Its rollout.
         gate: The gate's state when it was made.
         recomputed: Its recomputation by its version.
-        rewards: Those of the decision, and those of its whole rollout.
+        rewards: Rewards of the decision, and of its whole rollout.
         credit: Its credit.
     """
 
@@ -96,17 +96,16 @@ def why(store: Store, settings: Settings, decision_id: str) -> Why:
 
 
 def check_probabilities(explanation: Why) -> None:
-    """Refuse a decision whose stored probabilities are not those that its version gives.
+    """Check that the stored probabilities of a decision are those that its version gives.
 
     Raises:
-        DiffersError: They are not, or cannot be recomputed.
+        DiffersError: They differ, or cannot be recomputed.
     """
     result = explanation.recomputed
     name = explanation.decision.decision_id
     if result.problem is not None or result.difference is None:
         raise DiffersError(f"cannot recompute {name}: {result.problem}")
-    # probabilities that are no further apart are the same
-    if not result.difference <= 1e-9:
+    if not result.difference <= 1e-9:  # also refuses NaN
         version = explanation.decision.policy_version
         hint = "" if version else "; version 0 is built from the settings, which may have changed"
         raise DiffersError(
@@ -135,10 +134,10 @@ def recompute(store: Store, settings: Settings, decision: Decision) -> Recompute
         probabilities = policy.probabilities(
             encoded, default=default, allowed=mask, explored=explored
         )
-        added = terms(policy, encoded, default=default, allowed=mask, explored=explored)
+        arrays = terms(policy, encoded, default=default, allowed=mask, explored=explored)
     except ValueError as error:
         return Recomputed(problem=str(error))
-    added_terms = {name: values.tolist() for name, values in added.items()}
+    added_terms = {name: values.tolist() for name, values in arrays.items()}
     if len(decision.probabilities) != len(options):
         problem = "no probabilities are stored: the policy did not decide"
         return Recomputed(added_terms, probabilities.tolist(), None, problem)
@@ -204,7 +203,7 @@ def _left_out(rollout: Rollout, reason: str | None) -> Credit:
 
 
 def _learned_credits(
-    store: Store, point: str, rollout: Rollout, collected: Collected
+    store: Store, point: str, rollout: Rollout, collected: CollectedRollouts
 ) -> dict[str, Credit]:
     """Return the credit of each decision that can be learned from, by its id."""
     steps = collected.trajectories

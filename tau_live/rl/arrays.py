@@ -1,13 +1,11 @@
 """Array types, ragged rows, products whose bits do not depend on threads.
 
-A product that is large enough is divided among threads, as many as there are cores, and where it
-is cut decides how its last bits are rounded. Cut into parts below that size it gives the same bits
-on any number of cores, and it leaves those of the host alone.
-
-A linear algebra library splits large matrices among its threads, and every split adds numbers up
-in another order. Here everything goes in tiles of a fixed size, which such libraries compute in
-one thread (OpenBLAS splits no product of at most 2**18 multiplications), in a fixed order. On two
-threads that is also faster than a split: of matrices this small the threads mostly wait.
+A linear algebra library splits a large product among as many threads as there are cores, and each
+split adds numbers in another order, which changes the last bits. Here products are computed in
+tiles of a fixed size and order that such libraries leave to one thread (OpenBLAS splits no product
+of at most 2**18 multiplications): the bits are the same on any number of cores, and the cores of
+the host are left alone. On two threads that is also faster than a split: with matrices this small
+the threads mostly wait.
 """
 
 from collections.abc import Mapping
@@ -32,7 +30,7 @@ def frozen(array: FloatArray) -> FloatArray:
 
 
 def offsets(lengths: IntArray) -> IntArray:
-    """Return ``[N+1]`` where each row laid end to end begins, and where the last one ends."""
+    """Return ``[N+1]``: where each of the rows laid end to end begins, and where the last ends."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
@@ -46,7 +44,7 @@ def spans(starts: IntArray, lengths: IntArray) -> IntArray:
 
 
 def required_array(arrays: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> FloatArray:
-    """Return the finite float64 array of that name and shape.
+    """Return the array of that name as float64, checked to be finite and of that shape.
 
     Raises:
         ValueError: It is missing, of another shape, or holds a NaN or an infinity.
@@ -65,7 +63,7 @@ def required_array(arrays: Mapping[str, Array], name: str, shape: tuple[int, ...
 
 
 _LARGEST = 262_144
-"""Multiplications up to which OpenBLAS does a matrix by itself: ``interface/gemm.c``,
+"""Multiplications up to which OpenBLAS uses one thread for a matrix product: ``interface/gemm.c``,
 ``SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD``."""
 
 _LARGEST_VECTOR = 8_192
@@ -76,8 +74,8 @@ def multiply(left: FloatArray, right: FloatArray, *, out: FloatArray) -> None:
     """Write ``left @ right`` to ``out``, some rows at a time.
 
     Args:
-        left: ``[M, K]`` or ``[B, M, K]``. Its rows are all that is cut, so ``K * N`` is at most
-            262,144; ``gram`` cuts ``K`` too.
+        left: ``[M, K]`` or ``[B, M, K]``. Only its rows are cut, so ``K * N`` is at most 262,144;
+            ``gram`` cuts ``K`` too.
         right: ``[K, N]`` or ``[B, K, N]``.
         out: ``[M, N]`` or ``[B, M, N]``.
     """
@@ -103,7 +101,7 @@ def squared_length(vector: FloatArray) -> float:
 
 
 _TILE = 32
-_WIDE = 64  # of a product's tiles: 64 * 32 * 64 multiplications are half of what is never split
+_WIDE = 64  # width of a product's tiles: 64 * 32 * 64 multiplications, half of the limit above
 
 
 def product(matrix: FloatArray, vector: FloatArray) -> FloatArray:
@@ -120,8 +118,8 @@ def gram(rows: FloatArray) -> FloatArray:
     padded[:samples, :width] = rows
     sums = np.zeros((tiles, tiles, _WIDE, _WIDE))
     for chunk in padded.reshape(chunks, _TILE, tiles, _WIDE):
-        right = chunk.transpose(1, 0, 2).copy()  # apart from the left, or a library takes a
-        left = chunk.transpose(1, 2, 0).copy()  # shortcut for symmetric products, which it splits
+        right = chunk.transpose(1, 0, 2).copy()  # its own copy: for symmetric products a library
+        left = chunk.transpose(1, 2, 0).copy()  # takes a shortcut, which it splits
         sums += left[:, None] @ right[None]
     whole = sums.transpose(0, 2, 1, 3).reshape(tiles * _WIDE, tiles * _WIDE)
     return np.ascontiguousarray(whole[:width, :width])
@@ -151,13 +149,13 @@ def cholesky(matrix: FloatArray) -> FloatArray:
         turned = blocks.transpose(0, 2, 1).copy()
         for row in range(len(blocks)):
             at = end + row * _TILE
-            taken = turned[row] @ blocks[: row + 1]
-            lower[at : at + _TILE, end : at + _TILE] -= taken.transpose(1, 0, 2).reshape(_TILE, -1)
+            update = turned[row] @ blocks[: row + 1]
+            lower[at : at + _TILE, end : at + _TILE] -= update.transpose(1, 0, 2).reshape(_TILE, -1)
     return np.ascontiguousarray(lower[:width, :width])
 
 
 def _panel(columns: FloatArray) -> FloatArray:
-    """Return the first columns of the triangle, each as a row; zeros before its own place."""
+    """Return the first columns of the triangle as rows, with zeros before the diagonal."""
     for index in range(_TILE):
         pivot = columns[index, index]
         if not pivot > 0.0:  # NaN too

@@ -1,4 +1,4 @@
-"""The base of an option's logit: the regression's estimate and its doubt. Frozen."""
+"""The base of an option's logit: the regression's estimate and its uncertainty. Frozen."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,36 +16,36 @@ from tau_live.rl.arrays import (
     required_array,
 )
 from tau_live.rl.crossing import Crossed
-from tau_live.rl.kernel import Kernel, Kernels, Seen
+from tau_live.rl.kernel import Kernel, KernelInput, Kernels
 from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Regression
 
 _SHARPEST = 50.0  # logits by which options differ whose returns are one standard deviation apart
-_NUMBERS = 6  # of a base, beside its arrays
-_CROWD = float(np.sqrt(0.5))  # the doubt of one option, as a share of that of a difference
+_NUMBERS = 6  # scalars of a base, stored beside its arrays
+_CROWD = float(np.sqrt(0.5))  # standard error of one option, as a share of that of a difference
 
 _TINY = float(np.finfo(np.float64).tiny)
-_AT_ONCE = 16_384  # pairs whose parts are looked up together: 4 MB
+_CHUNK = 16_384  # pairs whose parts are looked up together: 4 MB
 
 
 class Estimates(NamedTuple):
     """Estimates of ``M`` options.
 
     Attributes:
-        gains: ``[M]``, reward expected, less the multiplied cost, in units of reward.
-        doubts: ``[M]``, standard error of that.
+        gains: ``[M]``, expected reward less the priced cost, in units of reward.
+        doubts: ``[M]``, standard errors of the gains.
     """
 
     gains: FloatArray
     doubts: FloatArray
 
 
-class Parted(NamedTuple):
+class EstimatesBySource(NamedTuple):
     """Estimates of ``M`` options, split by their source.
 
     Attributes:
         slopes: Estimates of the ridge regression on features.
-        kernels: ``[M]``, reward expected by the kernel regressions, less the multiplied cost.
-        known: ``[M]``, whether these know the option.
+        kernels: ``[M]``, reward expected by the kernel regressions, less the priced cost.
+        known: ``[M]``, whether the kernel regressions know the option.
         trust: ``[M]``, their share in its estimate; 0 where they do not know it.
     """
 
@@ -55,7 +55,7 @@ class Parted(NamedTuple):
     trust: FloatArray
 
     def blend(self) -> Estimates:
-        """Return what is known from both."""
+        """Return the estimates of both, weighted by trust."""
         slopes = self.slopes.gains
         both = slopes + self.trust * (self.kernels - slopes)
         return self.slopes._replace(gains=np.where(self.known, both, slopes))
@@ -66,19 +66,19 @@ class Base(NamedTuple):
 
     ``base = beta * (Q - lambda * C + alpha * sigma)``. ``beta`` is ``sharpness + log(K - 1) /
     sqrt(2)`` over the root mean square of ``sigma`` among the ``K`` options of that decision: the
-    surer it is here, the sharper, and many rivals together get no more than a single one.
+    more certain, the sharper, and many rivals together get no more than a single one.
 
     Attributes:
         columns: ``[cross_width]``, the column of every hashed feature, or ``UNSEEN``.
         gains: ``[D]``, weights of ``Q - lambda * C``.
         draws: ``[D, draws]``, from the posterior, in units of the noise.
         kernel: The kernel regressions.
-        noise: Standard deviation of what is unexplained, in units of reward.
+        noise: Standard deviation of the residuals, in units of reward.
         limit: The largest ``beta``.
         sharpness: See above; 0 switches the base off.
         exploration: ``alpha`` is this times ``sqrt(log(1 + tries / K))``.
         tries: How many decisions were learned from.
-        penalty: Of the regression: one over the variance of a weight that was never seen.
+        penalty: Ridge penalty: one over the prior variance of a weight.
     """
 
     columns: Int32Array
@@ -94,7 +94,7 @@ class Base(NamedTuple):
 
     @classmethod
     def initial(cls, cross_width: int, kernels: int = 0) -> "Base":
-        """Return the base that prefers nothing; ``kernels`` is how many waves there are."""
+        """Return the base that prefers no option; ``kernels`` is the number of waves."""
         columns = np.full(cross_width, UNSEEN, dtype=np.int32)
         columns.setflags(write=False)
         nothing = _frozen32(np.zeros((0, 0)))
@@ -103,11 +103,11 @@ class Base(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """``K``, how many numbers ``parts`` says of each slot."""
+        """``K``, the length of ``parts``: the gain and the draws of each slot."""
         return 1 + int(self.draws.shape[1])
 
     def parts(self, slots: IntArray) -> FloatArray:
-        """Return ``[K, P]``, what the estimates are sums of: gain and draws, 0 where not known."""
+        """Return ``[K, P]``: gain and draws of each slot, 0 where it has no column."""
         columns = self.columns[slots]
         known = np.flatnonzero(columns >= 0)
         parts = np.zeros((self.depth, len(slots)))
@@ -116,38 +116,40 @@ class Base(NamedTuple):
         return parts
 
     def unseen(self, slots: IntArray) -> FloatArray:
-        """Return ``[P]``, 1 where nothing was ever seen, else 0."""
+        """Return ``[P]``, 1 for slots that were never seen, else 0."""
         unseen: FloatArray = (self.columns[slots] == UNSEEN).astype(np.float64)
         return unseen
 
     def estimate(self, sums: FloatArray, unknown: FloatArray) -> Estimates:
-        """Return what is known of ``M`` options from what their features come to.
+        """Return the estimates of ``M`` options from sums over their features.
 
         Args:
-            sums: ``[K, M]``, of ``parts``, each times the feature.
-            unknown: ``[M]``, of ``unseen``, each times the feature's square.
+            sums: ``[K, M]``, sums of ``parts``, each times the feature.
+            unknown: ``[M]``, sums of ``unseen``, each times the feature's square.
         """
         gains, drawn = sums[0], sums[1:]
         spread = np.einsum("dm,dm->m", drawn, drawn) / max(len(drawn), 1)
         return Estimates(gains, self.noise * np.sqrt(spread + unknown / self.penalty))
 
-    def estimates(self, options: Crossed, seen: Seen | None = None) -> Estimates:
-        """Return what is known of ``M`` options; without ``seen`` by slopes alone."""
-        return self.estimates_by_source(options, seen).blend()
+    def estimates(self, options: Crossed, inputs: KernelInput | None = None) -> Estimates:
+        """Return the estimates of ``M`` options; without ``inputs`` from slopes alone."""
+        return self.estimates_by_source(options, inputs).blend()
 
-    def estimates_by_source(self, options: Crossed, seen: Seen | None) -> Parted:
-        """Return what is known of ``M`` options, and from where."""
+    def estimates_by_source(
+        self, options: Crossed, inputs: KernelInput | None
+    ) -> EstimatesBySource:
+        """Return the estimates of ``M`` options, split by their source."""
         slopes = self.estimate(*self._sums(options))
-        if seen is None:
+        if inputs is None:
             nothing = np.zeros(len(slopes.gains))
-            return Parted(slopes, nothing, nothing > 0.0, nothing)
-        return Parted(slopes, *self.kernel.predict(seen))
+            return EstimatesBySource(slopes, nothing, nothing > 0.0, nothing)
+        return EstimatesBySource(slopes, *self.kernel.predict(inputs))
 
     def _sums(self, options: Crossed) -> tuple[FloatArray, FloatArray]:
-        """Return ``[K, M]`` and ``[M]``, what the features of options come to."""
+        """Return ``sums [K, M]`` and ``unknown [M]`` of the options, as ``estimate`` takes them."""
         count = len(options.starts) - 1
         sums, unknown = np.zeros((self.depth, count)), np.zeros(count)
-        for part, pairs, edges in options.parts(_AT_ONCE):  # all at once would fill the memory
+        for part, pairs, edges in options.parts(_CHUNK):  # all at once would fill the memory
             slots, values = options.slots[pairs], options.values[pairs]
             products = self.parts(slots)
             products *= values
@@ -156,9 +158,9 @@ class Base(NamedTuple):
         return sums, unknown
 
     def variety(self, options: Crossed, names: IntArray) -> float:
-        """Return how much larger doubt is in one context than it is on the average of contexts.
+        """Return the uncertainty in one context over that of an option's mean over contexts.
 
-        Root mean squares, at least 1: that is what it is where the context never differs.
+        A ratio of root mean squares, at least 1, which it is where the context never differs.
 
         Args:
             options: Crossed features of ``M`` options of several decisions.
@@ -172,19 +174,19 @@ class Base(NamedTuple):
             average += float(np.add.reduce(np.bincount(groups, weights=draw) ** 2 / sizes))
         return float(np.sqrt(here / average)) if 0.0 < average < here else 1.0
 
-    def near(self, other: "Base", share: float) -> "Base":
-        """Return the base that has come this share of the way from another, as sure as this."""
+    def interpolate(self, other: "Base", share: float) -> "Base":
+        """Interpolate from another base (``share`` 0) to this one (1), with this one's draws."""
         both = np.flatnonzero((self.columns >= 0) & (other.columns >= 0))
         before = np.zeros(len(self.gains))
         before[self.columns[both]] = other.gains[other.columns[both]]
         return self._replace(
             gains=frozen((1.0 - share) * before + share * self.gains),
-            kernel=self.kernel.near(other.kernel, share),
+            kernel=self.kernel.interpolate(other.kernel, share),
             exploration=(1.0 - share) * other.exploration + share * self.exploration,
         )
 
     def logits(self, estimates: Estimates, starts: IntArray) -> FloatArray:
-        """Return ``[M]`` what these estimates add to the logits."""
+        """Return ``[M]``, the contribution of these estimates to the logits."""
         counts = starts[1:] - starts[:-1]
         betas, alphas = self.betas(estimates.doubts, starts), self.alphas(counts)
         if len(betas) > 1:
@@ -193,17 +195,17 @@ class Base(NamedTuple):
         return added
 
     def alphas(self, counts: IntArray) -> FloatArray:
-        """Return ``[N]`` the doubts that an option gets for being unknown, of ``[N]`` options.
+        """Return ``[N]`` the exploration bonus in standard errors, given ``[N]`` counts of options.
 
         Source:
-            The root of a logarithm is the rate of upper confidence bounds (Auer et al. 2002); that
-            tries count per option is from Audibert and Bubeck 2009 (MOSS).
+            The root of a logarithm is the rate of upper confidence bounds (Auer et al. 2002);
+            dividing the tries by the options is from Audibert and Bubeck 2009 (MOSS).
         """
-        bonus: FloatArray = self.exploration * np.sqrt(np.log1p(self.tries / counts))
-        return bonus
+        alphas: FloatArray = self.exploration * np.sqrt(np.log1p(self.tries / counts))
+        return alphas
 
     def betas(self, doubts: FloatArray, starts: IntArray) -> FloatArray:
-        """Return ``[N]`` the logits for one unit of reward, from the doubts ``[M]`` of options."""
+        """Return ``[N]`` the logits per unit of reward, from ``doubts [M]`` of the options."""
         counts = starts[1:] - starts[:-1]
         means = np.add.reduceat(doubts**2, starts[:-1]) / counts
         sharpness = self.sharpness + _CROWD * np.log(np.maximum(counts - 1, 1))
@@ -212,7 +214,7 @@ class Base(NamedTuple):
         return betas
 
     def arrays(self) -> dict[str, Array]:
-        """Return everything by name."""
+        """Return all arrays by name."""
         return {
             "base_columns": self.columns,
             "base_gains": self.gains,
@@ -249,7 +251,7 @@ class Base(NamedTuple):
         )
 
 
-def base_of(  # noqa: PLR0913  # all but the first are given by name
+def base_of(  # noqa: PLR0913  # keyword-only but for the first
     known: Regression,
     *,
     sharpness: float,
@@ -259,17 +261,17 @@ def base_of(  # noqa: PLR0913  # all but the first are given by name
     together: float = 1.0,
     kernels: Kernels | None = None,
 ) -> Base:
-    """Return the base that all evidence so far speaks for.
+    """Return the base that follows from the regressions.
 
     Args:
-        known: The evidence.
+        known: The ridge regression.
         sharpness: Logits for a difference of one standard error, at least 0.
-        exploration: How many standard errors an option gets for being unknown, at least 0.
-        penalty: Of the regression, above 0.
+        exploration: Bonus for being unknown, in standard errors, at least 0.
+        penalty: Ridge penalty, above 0.
         multiplier: Price of one unit of cost in units of reward, at least 0.
-        together: Decisions of one rollout, on average: they share its luck, so they say as much
-            as one (the design effect of Kish 1965, section 5.4, for samples that go together).
-        kernels: The kernel regressions.
+        together: Mean decisions of a rollout, at least 1: they share its luck, so they tell as
+            much as one (the design effect of Kish 1965, section 5.4, for clustered samples).
+        kernels: The kernel regressions; ``None`` leaves them out.
     """
     kernels = Kernels.empty(0) if kernels is None else kernels
     columns = known.columns.of.copy()

@@ -1,4 +1,4 @@
-"""Rollouts as arrays, and what the loss needs of them."""
+"""Rollouts as arrays, and the batch that the loss is taken over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
 from tau_live.rl.crossing import Crossed, cross, rows, states
 from tau_live.rl.features import Encoded
-from tau_live.rl.kernel import Seen
+from tau_live.rl.kernel import KernelInput
 from tau_live.rl.kernel import features as waves_of
 from tau_live.rl.policy import Policy, base_logits
 from tau_live.rl.throttle import yield_gil
@@ -36,10 +36,10 @@ class Trajectories:
         default: ``[N]``, index of the host's default, -1 where it had none.
         propensity: ``[N]``, probability with which the applied option had been chosen, in
             ``(0, 1]``; NaN where there is none, which teaches the critic only.
-        value: ``[N]``, what the deciding version expected.
+        value: ``[N]``, the return that the deciding version expected.
         reward: ``[N]``, received after each decision.
         discount: ``[N]``, in ``[0, 1]``; 0 where the decision ended a rollout that finished.
-        bootstrap: ``[R]``, value of the state that a rollout was cut off in; without effect
+        bootstrap: ``[R]``, value of the state in which a rollout was cut off; without effect
             where the last discount is 0.
         length: ``[R]``, decisions of each rollout, at least 1.
         version_lag: ``[N]``, how many versions ago the deciding version was the newest.
@@ -47,8 +47,8 @@ class Trajectories:
             all always were.
         explored: ``[N]`` flags ``[A]``, false where an option is unsafe to explore, ``None`` where
             none is; ``None`` if none ever was.
-        cost: ``[N]``, of safety, incurred after each decision; NaN anywhere in a rollout makes that
-            rollout's unknown. ``None`` if none is known.
+        cost: ``[N]``, safety cost incurred after each decision; a NaN makes the cost of its whole
+            rollout unknown. ``None`` if none is known.
     """
 
     encoded: Sequence[Encoded]
@@ -157,7 +157,7 @@ def concatenate(first: Trajectories, second: Trajectories | None) -> Trajectorie
 
 
 def newest(window: Trajectories | None, *, decisions: int) -> Trajectories | None:
-    """Return as many of the last rollouts as have so many decisions at most; ``None`` for none."""
+    """Return the longest run of last rollouts with at most so many decisions; ``None`` for none."""
     if window is None or len(window.encoded) <= decisions:
         return window
     starts = offsets(window.length)
@@ -180,16 +180,16 @@ class Batch(NamedTuple):
 
     Attributes:
         options: Crossed features of the ``M`` allowed options of all ``N`` decisions.
-        rows: ``[M]``, the features of those options as they are.
-        base: ``[M]``, what a logit is before the scorer adds to it.
+        rows: ``[M]``, the features of those options, uncrossed.
+        base: ``[M]``, logits before the scorer and the network add to them.
         preferred: ``[M]``, 1 for the host's default, else 0.
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         chosen: ``[N]``, which of its allowed options was applied.
-        contexts: What the critic sees, as the crossed features of ``N`` "options" of it.
-        plain: The contexts as they are, as the crossed features of ``N`` "options".
+        contexts: The critic's features of each state, ``N`` rows.
+        plain: The contexts' features, uncrossed, ``N`` rows.
         epsilon: The policy's share of uniform exploration.
         explored: ``[M]``, false where an option is unsafe to explore; ``None`` if none is.
-        waves: ``[N, count]``, the contexts as kernels see them; ``None`` until that is needed.
+        waves: ``[N, count]``, the contexts' features for kernels; ``None`` until needed.
     """
 
     options: Crossed
@@ -211,16 +211,16 @@ class Batch(NamedTuple):
 
     def under(self, policy: Policy) -> "Batch":
         """Return the same decisions with the base of another policy of the same scale."""
-        heard = self.heard_by(policy) if policy.base.kernel.is_heard else self
+        batch = self.with_waves(policy) if policy.base.kernel.is_trusted else self
         ridge = np.zeros(len(self.base))
         if policy.base.sharpness:
-            estimates = policy.base.estimates(self.options, heard.kernel_view)
+            estimates = policy.base.estimates(self.options, batch.kernel_input)
             yield_gil()
             ridge = base_logits(policy.base, estimates, self.starts, self.explored)
-        return heard._replace(base=policy.default_bonus * self.preferred + ridge)
+        return batch._replace(base=policy.default_bonus * self.preferred + ridge)
 
-    def heard_by(self, policy: Policy) -> "Batch":
-        """Return the same decisions as kernels see them, too."""
+    def with_waves(self, policy: Policy) -> "Batch":
+        """Return the same decisions with the features that kernels need."""
         if self.waves is not None:
             return self
         width, count = policy.config.width, policy.config.kernels
@@ -228,13 +228,13 @@ class Batch(NamedTuple):
 
     @property
     def names(self) -> IntArray:
-        """``[M]``, own slots of the options."""
+        """``[M]``, the slots of the options' names."""
         return self.rows.slots[self.rows.starts[:-1]]
 
     @property
-    def kernel_view(self) -> Seen | None:
-        """The input of kernels; ``None`` while that was not needed."""
-        return None if self.waves is None else Seen(self.names, self.waves, self.counts)
+    def kernel_input(self) -> KernelInput | None:
+        """The input of kernels; ``None`` without ``waves``."""
+        return None if self.waves is None else KernelInput(self.names, self.waves, self.counts)
 
     def choices(self) -> Crossed:
         """Return the crossed features of the options that were applied, ``[N]``."""
@@ -265,7 +265,7 @@ def batch(policy: Policy, trajectories: Trajectories) -> Batch:
 
 
 def batch_without_base(policy: Policy, trajectories: Trajectories) -> Batch:
-    """Return the same with nothing for a base but what the host prefers."""
+    """Return the same as ``batch``, the base holding only the flags of the host's default."""
     width, masks = policy.config.width, trajectories.masks
     contexts, options, counts = rows(trajectories.encoded, masks, policy.scale)
     starts = offsets(counts)
@@ -292,8 +292,8 @@ def _explored_flags(trajectories: Trajectories) -> BoolArray | None:
     for decision, mask, flags in zip(
         trajectories.encoded, trajectories.masks, trajectories.flags, strict=True
     ):
-        of = np.ones(decision.options, dtype=np.bool_) if flags is None else flags
-        masks.append(of if mask is None else of[mask])
+        explored = np.ones(decision.options, dtype=np.bool_) if flags is None else flags
+        masks.append(explored if mask is None else explored[mask])
     return np.concatenate(masks)
 
 
@@ -309,7 +309,7 @@ def _default_flags(trajectories: Trajectories, starts: IntArray) -> FloatArray:
 
 
 def _ranks(indices: IntArray, masks: Sequence[BoolArray | None]) -> IntArray:
-    """Return ``[N]`` the places of these options among those allowed."""
+    """Return ``[N]`` the ranks of these options among those allowed."""
     ranks = indices.copy()
     for index, mask in enumerate(masks):
         if mask is not None:

@@ -1,4 +1,4 @@
-"""Bounds of what can be learned from: what is a number at all, and how far one reward may reach."""
+"""Bounds on rewards: which are usable numbers, and how far an outlier may reach."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,14 +9,14 @@ LARGEST_REWARD = 1e50
 """Nothing is learned from rewards beyond this, either way; within, fourth powers are finite."""
 
 WINDOW = 256
-"""The fence follows the rewards of so many of the newest rollouts."""
+"""How many of the newest rollouts the fence follows."""
 
 FEWEST = 8
 """Rollouts before anything is an outlier."""
 
 SETTLED = 128
-"""Rollouts before the fence remembers. Earlier, chance can put enough liars into the window: with
-5 % of them, the core of the first 16 includes one in 0.9 % of streams, of 128 in one of a million.
+"""Rollouts before the fence remembers. Earlier, chance can put enough outliers into the window: at
+5 %, the core of the first 16 includes one in 0.9 % of streams, of 128 in one of a million.
 Until then updates rebuild the regressions from all rollouts, so an early mistake does not last."""
 
 _CORE = 0.85
@@ -24,37 +24,37 @@ _REACH = 2.0
 
 
 def is_usable(reward: float) -> bool:
-    """Tell whether a reward, a sum of rewards or an estimate of one is a number to learn from."""
+    """Whether a reward, a sum of rewards or an estimate of one can be learned from."""
     return -LARGEST_REWARD <= reward <= LARGEST_REWARD  # refuses NaN too
 
 
 class Limits(NamedTuple):
-    """The lowest and the highest that a reward counts as; both infinite where nothing is known."""
+    """The lowest and the highest reward that counts as it is; infinite where nothing is known."""
 
     low: float = -inf
     high: float = inf
 
-    def spanning(self, other: tuple[float, float] | None) -> "Limits":
-        """Return limits that also leave everything between two numbers as it is."""
+    def extend_to(self, other: tuple[float, float] | None) -> "Limits":
+        """Return limits that also include the range ``other``."""
         return self if other is None else Limits(min(self.low, other[0]), max(self.high, other[1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """How far rewards without a declared range may reach, from those that were seen. Frozen.
+    """The range of rewards that have no declared one, estimated from those seen. Frozen.
 
     The core is the shortest interval that holds 85 % of the newest values. A value further from it
     than twice its width is an outlier, and counts as the farthest value that is none. So 15 % of
-    the values, whatever they are, cannot move the fence by more than those two widths, and one
-    that is far out counts no more than what others give: with rewards of 0 and 1, a 100 is a 1.
+    the values, whatever they are, cannot move the fence by more than those two widths: with rewards
+    of 0 and 1, a 100 counts as a 1.
 
-    What was once the core stays inside it, because a policy that learns makes failures rare: those
+    A former core stays inside the core, because a policy that learns makes failures rare: those
     would be outliers just when they have to be noticed. Where 85 % of the values are the same, the
     distance of the others decides (their median, the smallest so far): rare successes count.
 
     Attributes:
-        newest: Two values of each of the newest rollouts: the lowest and the highest of what came
-            after its decisions.
+        newest: Two values of each of the newest rollouts: the lowest and the highest return of its
+            decisions.
         seen: Rollouts so far.
         core: ``None`` until enough were seen.
         firm: Whether the core was ever wider than a point by itself.
@@ -93,12 +93,12 @@ class Fence:
         return Limits(min([low, *usual]), max([high, *usual]))
 
     def outliers(self, limits: Limits) -> int:
-        """Return how many of the newest rollouts had a value beyond limits."""
+        """Return how many of the newest rollouts had a value outside the limits."""
         pairs = zip(self.newest[::2], self.newest[1::2], strict=True)
         return sum(low < limits.low or high > limits.high for low, high in pairs)
 
     def numbers(self) -> dict[str, object]:
-        """Return all of it by name, to be stored; JSON keeps every bit."""
+        """Return all numbers by name, to be stored; JSON keeps every bit."""
         core = None if self.core is None else list(self.core)
         return {"newest": list(self.newest), "seen": self.seen, "core": core, "firm": self.firm}
 
@@ -133,7 +133,7 @@ class Fence:
         bulk = _shortest(sorted(newest))
         remembered = self.core if fence.seen > SETTLED else None
         if remembered is not None and self.firm:
-            return replace(fence, core=remembered.spanning(bulk))
+            return replace(fence, core=remembered.extend_to(bulk))
         if bulk.low < bulk.high:
             return replace(fence, core=bulk, firm=True)
         around = _around(bulk.low, newest)
@@ -144,14 +144,14 @@ class Fence:
 
 def _shortest(values: list[float]) -> Limits:
     """Return the shortest interval that holds the core's share of sorted values."""
-    held = max(1, int(_CORE * len(values)))
-    widths = [values[at + held - 1] - values[at] for at in range(len(values) - held + 1)]
+    count = max(1, int(_CORE * len(values)))
+    widths = [values[at + count - 1] - values[at] for at in range(len(values) - count + 1)]
     start = widths.index(min(widths))
-    return Limits(values[start], values[start + held - 1])
+    return Limits(values[start], values[start + count - 1])
 
 
 def _around(bulk: float, values: Iterable[float]) -> Limits:
-    """Return the interval from what most values are to one of the others in their median place."""
+    """Return the interval from the value ``bulk`` to the one at the median distance from it."""
     others = sorted((abs(value - bulk), value) for value in values if value != bulk)
     other = others[(len(others) - 1) // 2][1] if others else bulk
     return Limits(min(bulk, other), max(bulk, other))

@@ -10,24 +10,24 @@ class PPOConfig:
     Attributes:
         clip: How far a ratio may be from 1 and still be rewarded, above 0.
         gamma: Discount of one step, in ``[0, 1]``.
-        lambda_: Of GAE, in ``[0, 1]``.
-        learning_rate: Of Adam, above 0.
-        net_learning_rate: Of the network's Adam, above 0.
+        lambda_: GAE's, in ``[0, 1]``.
+        learning_rate: Adam's learning rate, above 0.
+        net_learning_rate: Learning rate of the network's Adam, above 0.
         epochs: Passes over the decisions; ``None`` takes 2, 6, 10 for 8, 32, 64 new rollouts.
         minibatch: Decisions of one step, at least 1.
         target_kl: Above this (k3) no further step is taken, at least 0.
         max_kl: Above this an update is undone, at least ``target_kl``.
-        gradient_norm: Longest gradient, of scorer and critic each, above 0.
+        gradient_norm: Largest norm of a gradient, of scorer and critic each, above 0.
         value_coefficient: Weight of the critic's loss, at least 0.
         entropy_coefficient: Weight of the entropy, at least 0.
         lag_bound: How many versions older a decision may be and still teach the actor.
         effective_share: Smallest effective sample, as a share of the decisions, in ``[0, 1]``.
-        window_decisions: Decisions of older rollouts that are looked at once more, at least 0;
-            rollouts of many steps would else drown what is new in what older versions did.
+        window_decisions: Decisions of older rollouts that are learned from again, at least 0; else
+            those of long older rollouts would outnumber the new ones.
         sharpness: Logits for a difference of one standard error of the ridge base, at least 0;
             0 switches that base off, which leaves PPO alone.
-        exploration: Standard errors that an option gets for being unknown, at least 0.
-        penalty: Of the ridge regressions, above 0.
+        exploration: Bonus of an option for being unknown, in standard errors, at least 0.
+        penalty: Ridge penalty of the regressions, above 0.
         base_kl: How far (in nats) the base may move the policy in one update, at least 0.
     """
 

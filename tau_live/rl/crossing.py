@@ -2,8 +2,8 @@
 
 With context and option merely side by side, the context would cancel in the softmax.
 
-How good a state is seldom rises with a number without end: it is best somewhere in the middle. A
-sum over numbers cannot say so, a sum over their products can.
+The value of a state seldom rises with a number without end: it is highest somewhere in the middle.
+A sum over numbers cannot represent that, a sum over their products can.
 
 Numbers are scaled by running means and variances; the scale that a version uses is frozen.
 """
@@ -28,7 +28,7 @@ from tau_live.rl.arrays import (
 )
 from tau_live.rl.features import Encoded
 
-LIMIT = 3.0  # in standard deviations; what is further out counts as this far
+LIMIT = 3.0  # in standard deviations; numbers are clipped to it
 FEWEST = 8  # numbers seen before a slot is scaled for the first time; until then it counts as 0
 
 
@@ -40,10 +40,10 @@ class Scale(NamedTuple):
     Attributes:
         mean: ``[2 * width]``.
         inverse: ``[2 * width]``, one over the standard deviation; 0 where that is not known yet.
-        context: What every entry of a context but its constant is multiplied by.
-        options: What every entry of an option but its own one is multiplied by.
-        own: What an option's own entry is multiplied by if it has others: the more names there
-            are, the less one of them says beside its features.
+        context: Factor of every entry of a context but its constant.
+        options: Factor of every entry of an option but the one for its name.
+        own: Factor of the entry for an option's name if it has others: the more names there are,
+            the less one of them tells beside its features.
     """
 
     mean: FloatArray
@@ -54,7 +54,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def initial(cls, width: int) -> "Scale":
-        """Return the scale that knows no number yet and takes all for 0."""
+        """Return the scale before any number was seen, which maps all of them to 0."""
         return cls(frozen(np.zeros(2 * width)), frozen(np.zeros(2 * width)))
 
     def arrays(self, prefix: str) -> dict[str, Array]:
@@ -79,7 +79,7 @@ class Scale(NamedTuple):
         )
 
     def apply(self, values: Float32Array, numeric: BoolArray, places: IntArray) -> FloatArray:
-        """Return ``[E]`` the entries, numbers scaled; ``places`` are slots, options' plus width."""
+        """Return ``[E]`` the entries with numbers scaled, ``places`` as the function gives them."""
         scaled = values.astype(np.float64)
         numbers = np.flatnonzero(numeric)
         if len(numbers):
@@ -122,12 +122,13 @@ class Moments(NamedTuple):
     def scale(self, previous: Scale, *, whole: bool) -> Scale:
         """Return the scale to use from now on.
 
-        A slot gets its scale once, as soon as ``FEWEST`` different-enough numbers were seen, and
-        keeps it: weights and sums learned under one scale would mean something else under another.
+        A slot gets its scale once, as soon as ``FEWEST`` numbers that vary were seen, and keeps it:
+        weights and sums learned under one scale would mean something else under another.
 
         Args:
             previous: The scale in use.
-            whole: Scale every slot anew, because all that was learned is about to be rebuilt.
+            whole: Whether to scale every slot anew, because all that was learned is about to be
+                rebuilt.
         """
         deviation = np.sqrt(self.squares / np.maximum(self.counts, 1.0))
         known = (self.counts >= FEWEST) & (deviation > 1e-6 * np.maximum(np.abs(self.means), 1e-30))
@@ -223,10 +224,10 @@ class Crossed(NamedTuple):
         return flat.astype(np.float64, copy=False).reshape(options, width)
 
     def parts(self, at_once: int) -> Iterator[tuple[slice, slice, IntArray]]:
-        """Yield some options at a time: which they are, their pairs, and where each one begins.
+        """Yield chunks of options: their indices, their pairs, and where each option begins.
 
         Args:
-            at_once: Pairs of them, at most; a single option may have more.
+            at_once: Most pairs of a chunk, above 0; a single option may have more.
         """
         begin, count = 0, len(self.starts) - 1
         while begin < count:
@@ -244,14 +245,14 @@ class Crossed(NamedTuple):
 
 
 def places(encoded: Encoded) -> IntArray:
-    """Return ``[E]`` the slots of one decision with those of options moved behind the context's."""
+    """Return ``[E]`` the slots of a decision's entries, those of options raised by the width."""
     shifted = encoded.indices.astype(np.int64)
     shifted[encoded.starts[1] :] += encoded.width
     return shifted
 
 
 def numbers_of(encoded: Sequence[Encoded]) -> tuple[FloatArray, IntArray]:
-    """Return every number of some decisions, and its place."""
+    """Return the numbers among the entries of some decisions, and their ``places``."""
     numeric = np.concatenate([decision.numeric for decision in encoded])
     values = np.concatenate([decision.values for decision in encoded])
     at = np.concatenate([places(decision) for decision in encoded])
@@ -261,7 +262,7 @@ def numbers_of(encoded: Sequence[Encoded]) -> tuple[FloatArray, IntArray]:
 def rows(
     encoded: Sequence[Encoded], allowed: Sequence[BoolArray | None], scale: Scale
 ) -> tuple[Crossed, Crossed, IntArray]:
-    """Return the scaled features of ``N`` decisions, each with at least one option allowed.
+    """Return the scaled features of ``N`` decisions, each with at least one allowed option.
 
     Returns:
         The ``N`` rows of contexts, the ``M`` rows of allowed options, and ``[N]``, how many options
@@ -303,9 +304,9 @@ def cross(
     """Return every pair of a context's and an option's entry, hashed into ``cross_width`` slots.
 
     Args:
-        contexts: As ``rows`` gives them.
-        options: As ``rows`` gives them.
-        counts: As ``rows`` gives them.
+        contexts: ``N`` context rows, from ``rows``.
+        options: ``M`` option rows, from ``rows``.
+        counts: ``[N]``, allowed options of each decision, from ``rows``.
         width: Slots of features.
         cross_width: Slots of pairs.
     """
@@ -335,7 +336,7 @@ def hashed_pairs(
 
 @lru_cache(maxsize=16)
 def _keys(width: int) -> tuple[UInt32Array, UInt32Array]:
-    """Return a fixed, well mixed 32-bit key for every slot of a context and of an option.
+    """Return a fixed, well-mixed 32-bit key for every slot of a context and of an option.
 
     Source:
         Steele, Lea and Flood 2014, the finalizer of SplitMix64.
@@ -351,19 +352,19 @@ PRODUCTS = 1_024
 """Slots for products of two features, behind those of the features themselves."""
 
 MOST_MULTIPLIED = 16
-"""With more features than this, a context has no products: there would be too many of them."""
+"""Most features of a context that still has products: with more there would be too many."""
 
 _ODD_STATE = 0x9E3779B1
 _SHIFT = np.uint32(32 - (PRODUCTS - 1).bit_length())
 
 
 def critic_width(width: int) -> int:
-    """Return how many slots the critic has: one a feature, the constant, and the products."""
+    """Return the number of slots of the critic: features, the constant, and products."""
     return width + 1 + PRODUCTS
 
 
 def states(contexts: Crossed, *, width: int) -> Crossed:
-    """Return what the critic sees of ``N`` contexts.
+    """Return the critic's features of ``N`` contexts.
 
     Args:
         contexts: Scaled context rows, the constant first.
@@ -389,12 +390,12 @@ def states(contexts: Crossed, *, width: int) -> Crossed:
 
 
 def state(slots: IntArray, values: FloatArray, *, width: int) -> Crossed:
-    """Return what the critic sees of one context: the same numbers as ``states``."""
+    """Return the critic's features of one context: the same numbers as ``states``."""
     return states(Crossed(slots, values, np.array([0, len(slots)])), width=width)
 
 
 def _pair_hash(first: IntArray, second: IntArray) -> IntArray:
-    """Return a slot for every pair, whichever of the two comes first."""
+    """Return a slot for every pair, in whichever order."""
     low, high = (
         np.minimum(first, second).astype(np.uint32),
         np.maximum(first, second).astype(np.uint32),

@@ -1,27 +1,27 @@
-"""Has the world changed? A two-sided CUSUM over the residuals of each option.
+"""Detect drift: a two-sided CUSUM over the residuals of each option.
 
-Each residual (what came minus what the critic had expected) is divided by how far that option's
-residuals usually are from their average, both learned from the residuals before it, and cut at 3
-either way, so that a few rare failures make no alarm. Then
+Each residual (return minus what the critic had expected) is standardized by the average and the
+standard deviation of that option's residuals before it, and clipped at 3 either way, so that a few
+rare failures raise no alarm. Then
 
     worse = max(0, worse - z - slack),    better = max(0, better + z - slack),
 
-and the first to exceed its threshold says so. Afterwards that option's chart starts anew.
+and the first to exceed its threshold raises the alarm. Afterwards that option's chart starts anew.
 
-Average means: for ``worse`` the average or 0, whichever is lower, for ``better`` the higher. While
-a policy learns, more comes than was expected, and ever less so as the critic catches up; measured
-from an average above 0 alone, that would be called a fall.
+The average is for ``worse`` the average or 0, whichever is lower, for ``better`` the higher. While
+a policy learns, returns exceed what was expected, by ever less as the critic catches up; measured
+from an average above 0 alone, that would look like a fall.
 
-As set by default, false alarms came once in 800,000 residuals or less often where these were
-normal, exponential, of Student's t with 3 degrees, or of successes at rates of 0.5 and 0.99; and
-once in 118,000 where successes came at a rate of 0.9, the worst that was found (4 million residuals
-each, in streams of 10,000). After 500 residuals, a shift by one standard deviation is found after
-31 more (9 of 10 times within 54), by half a one after 98 (within 266). A chart learns as it
-watches: of shifts by half a deviation after 100 residuals it takes two thirds for normal.
+With the defaults, false alarms came once in 800,000 residuals or less often where these were
+normal, exponential, of Student's t with 3 degrees of freedom, or of successes at rates of 0.5 and
+0.99; and once in 118,000 where successes came at a rate of 0.9, the worst case (4 million residuals
+each, in streams of 10,000). After 500 residuals, a shift by one standard deviation is detected
+after 31 more (9 of 10 times within 54), by half of one after 98 (within 266). A chart learns as it
+watches: two thirds of the shifts by half a deviation after 100 residuals are taken for normal.
 
 Source:
-    Page 1954, Biometrika 41 (the chart); Hawkins 1987, The Statistician 36 (learning average and
-    scale on the way); Siegmund 1985, Sequential Analysis (how long it runs).
+    Page 1954, Biometrika 41 (the chart); Hawkins 1987, The Statistician 36 (self-starting average
+    and scale); Siegmund 1985, Sequential Analysis (run lengths).
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,9 +38,9 @@ from tau_live.rl.config import PPOConfig
 from tau_live.rl.state import LearnerState
 from tau_live.rl.surrogate import rewards_to_go
 
-LIMIT = 3.0  # in standard deviations; what is further out counts as this far
-_FEWEST = 20  # residuals that teach average and scale before the first may count
-_CORRECTION = 1.166  # for steps that overshoot; Siegmund 1985
+LIMIT = 3.0  # in standard deviations; residuals are clipped to it
+_FEWEST = 20  # residuals that set average and scale before the first counts
+_CORRECTION = 1.166  # for overshooting the threshold; Siegmund 1985
 _BISECTIONS = 60
 
 
@@ -53,14 +53,14 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftRule:
-    """When a change is called one.
+    """When a change counts as drift.
 
     Attributes:
-        slack: Half the shift to be found soonest, in standard deviations, above 0.
-        run_length: How many residuals of one option pass between two false alarms, on average and
-            by Siegmund's formula, at least 10.
+        slack: Half the shift to be detected soonest, in standard deviations, above 0.
+        run_length: Mean residuals of one option between two false alarms, by Siegmund's formula,
+            at least 10.
         least: Smallest standard deviation to divide by, in units of reward, above 0.
-        most: Options watched at most, at least 1; those that come later are not.
+        most: Most options watched, at least 1; those that come later are not.
     """
 
     slack: float = 0.25
@@ -70,20 +70,20 @@ class DriftRule:
 
     @property
     def threshold(self) -> float:
-        """Return what neither side of a chart may exceed, in standard deviations."""
+        """The threshold of either side of a chart, in standard deviations."""
         return threshold(self.slack, run_length=self.run_length)
 
 
 def average_run(slack: float, *, threshold: float, shift: float = 0.0) -> float:
-    """Return after how many normal residuals a two-sided chart alarms, on average.
+    """Return the mean number of normal residuals until a two-sided chart raises an alarm.
 
     One side alone runs for ``(exp(-2 * drift * b) + 2 * drift * b - 1) / (2 * drift**2)`` residuals
     with ``b = threshold + 1.166``, or ``b**2`` without drift; rates of the two sides add up.
 
     Args:
         slack: As in ``DriftRule``.
-        threshold: In standard deviations, above 0.
-        shift: Of the residuals' mean, in standard deviations.
+        threshold: Threshold of either side, in standard deviations, above 0.
+        shift: Shift of the residuals' mean, in standard deviations.
 
     Source:
         Siegmund 1985, Sequential Analysis; within 4 % of published values (Montgomery, Introduction
@@ -99,8 +99,8 @@ def average_run(slack: float, *, threshold: float, shift: float = 0.0) -> float:
 
 
 def threshold(slack: float, *, run_length: float) -> float:
-    """Return the threshold at which a chart of unshifted residuals runs that long, on average."""
-    low, high = 0.0, 300.0 / slack  # exp(600) is near the largest number there is
+    """Return the threshold that gives this mean run length without a shift."""
+    low, high = 0.0, 300.0 / slack  # exp(600) is near the largest finite number
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
         short = average_run(slack, threshold=middle) < run_length
@@ -112,13 +112,13 @@ class Chart(NamedTuple):
     """One option's residuals so far; storable as it is.
 
     Attributes:
-        seen: How many.
+        seen: How many residuals.
         mean: Their average, in units of reward.
-        square: Sum of squared distances from it.
+        square: Sum of squared distances from the mean.
         worse: Evidence that they fell, in standard deviations.
-        better: Evidence that they rose.
-        worse_for: Over how many residuals ``worse`` has been above 0.
-        better_for: The same of ``better``.
+        better: Evidence that they rose, in standard deviations.
+        worse_for: For how many residuals ``worse`` has been above 0.
+        better_for: For how many residuals ``better`` has been above 0.
     """
 
     seen: int = 0
@@ -149,20 +149,20 @@ class Chart(NamedTuple):
         )
 
     def _standardize(self, gap: float, least: float) -> float:
-        """Return a distance in deviations of the residuals, their own uncertainty included."""
+        """Return a distance in standard deviations, allowing for the uncertainty of the mean."""
         deviation = max(least, sqrt(self.square / (self.seen - 1)))
         z = gap / deviation * sqrt(self.seen / (self.seen + 1))
         return max(-LIMIT, min(LIMIT, z))
 
 
 class Alarm(NamedTuple):
-    """An option that is no longer what it was.
+    """An option that has drifted.
 
     Attributes:
         option: Its name.
-        direction: What became of it.
-        seen: Its residuals since its chart began.
-        since: How many of them ago the change seems to have started.
+        direction: The direction of the change.
+        seen: Residuals since its chart began.
+        since: How many residuals ago the change seems to have started.
         shift: Estimated change, in standard deviations of its residuals.
     """
 
@@ -179,7 +179,7 @@ class Drift:
 
     Attributes:
         charts: By the option's name.
-        unwatched: Residuals of options beyond the number that is watched.
+        unwatched: Residuals of options that are not watched, beyond ``most``.
         unusable: Residuals that were not finite.
     """
 
@@ -198,9 +198,9 @@ class Drift:
         """Return the charts with more residuals, and the alarms that these raised.
 
         Args:
-            residuals: Option and what came minus what the critic had expected before it came, in
-                the order of the decisions. One that is not finite is counted and left out.
-            rule: When a change is called one.
+            residuals: Option and residual (return minus what the critic had expected), in the order
+                of the decisions. One that is not finite is counted and left out.
+            rule: When a change counts as drift.
         """
         charts, alarms = dict(self.charts), []
         unwatched, unusable, limit = self.unwatched, self.unusable, rule.threshold
@@ -220,7 +220,7 @@ class Drift:
         return changed, tuple(alarms)
 
     def numbers(self) -> dict[str, dict[str, float]]:
-        """Return all of it by name, to be stored; JSON keeps every bit."""
+        """Return all numbers by name, to be stored; JSON keeps every bit."""
         counters = {"unwatched": self.unwatched, "unusable": self.unusable}
         charts = {f"option:{name}": dict(chart._asdict()) for name, chart in self.charts.items()}
         return {"counters": counters, **charts}
@@ -273,18 +273,18 @@ def _chart(name: str, numbers: Mapping[str, float]) -> Chart:
 def forward_residuals(state: LearnerState, fresh: Trajectories, *, config: PPOConfig) -> FloatArray:
     """Return ``[N]`` the reward-to-go less what the regression expected of the applied option.
 
-    The regression has not seen these rollouts, so an error is never explained away. It is that of
-    the option and not the critic of the state: that one follows the policy, so what an option
-    earned less it falls as the others get better. On three tasks with two to six options (24,000
-    decisions without a change) the state's critic raised five alarms and this one a single one.
+    The regression has not seen these rollouts, so an error is never explained away. The expectation
+    is that of the option, not the critic's of the state: the critic follows the policy, so the
+    residuals of one option fall as the others get better. On three tasks with two to six options
+    (24,000 decisions without a change) the state's critic raised five alarms, the option's one.
 
     Args:
-        state: From the update before.
+        state: State from the update before.
         fresh: Rollouts never learned from.
-        config: How it learns.
+        config: How the learner learns.
 
     Returns:
-        NaN where nothing was known yet, and for what was not chosen by us.
+        NaN while the regression has no samples, and for decisions that the policy did not make.
     """
     if not state.action_fit.samples:
         return np.full(len(fresh.encoded), np.nan)

@@ -6,9 +6,9 @@ the slot ``width``, so that crossing it with an option's features also gives tho
 Source:
     Weinberger et al. 2009, arXiv:0902.2206 (signed feature hashing).
 
-Looking whether a row is the same costs a third of reading it anew. Two rows are the same if their
-names and values are identical objects that cannot change, so nothing of the host's runs, and a
-dictionary that was changed meanwhile is never taken for what it was.
+Checking whether a row is the same as a cached one costs a third of encoding it. Two rows are the
+same if their names and values are identical immutable objects, so no code of the host runs, and a
+dictionary that was changed meanwhile never matches.
 """
 
 import struct
@@ -31,17 +31,17 @@ from tau_live.rl.arrays import BoolArray, Float32Array, Int32Array
 _ROWS = 512
 _LONGEST = 256
 _CHARS = 4_096
-_PARTS = 65_536  # of all rows together, those of rows within rows included: about 10 MB
+_PARTS = 65_536  # of all rows together, nested ones included: about 10 MB
 _CHARS_A_PART = 64  # a longer text counts as several
 T = TypeVar("T")
 
 
-class Kept(dict[str, object]):
-    """A row of plain data that nobody writes to any more, so that itself again is the same again.
+class FrozenRow(dict[str, object]):
+    """A row of plain data that nobody writes to any more, so that identity means equality.
 
     Attributes:
         names: Its names with NULs between, if its values are all finite floats; else empty.
-        parts: How much it is to be counted for, by whom that concerns; 0 if not known yet.
+        parts: Its size as its user counts it; 0 if not known yet.
     """
 
     __slots__ = ("names", "parts")
@@ -49,46 +49,46 @@ class Kept(dict[str, object]):
     parts: int
 
 
-_UNCHANGING = frozenset({float, int, bool, str, type(None), Kept})
+_IMMUTABLE = frozenset({float, int, bool, str, type(None), FrozenRow})
 
 
-def copy_row(row: Mapping[str, object], *, names: str = "") -> Kept:
-    """Return a row that nobody else has."""
-    made = Kept(row)
-    made.names = names
-    made.parts = 0
-    return made
+def copy_row(row: Mapping[str, object], *, names: str = "") -> FrozenRow:
+    """Return a copy of a row that nobody else refers to."""
+    copy = FrozenRow(row)
+    copy.names = names
+    copy.parts = 0
+    return copy
 
 
 @dataclass(slots=True)
 class _Row(Generic[T]):
-    """One row, and how often in a row another one came instead."""
+    """A cached row with its value, and its consecutive misses."""
 
     row: dict[str, object]
-    made: T
+    value: T
     size: int
-    missed: int = 0
+    misses: int = 0
 
 
-class Remembered(Generic[T]):
-    """Remembers a row, and what was made of it, for each of at most 512 names.
+class RowCache(Generic[T]):
+    """A cache of at most 512 rows by name, each with the value that was made of it.
 
     Rows of many parts, or rows of such rows, crowd out older ones before that.
-    Where rows are new every time it soon remembers few of them, because that costs something.
+    Where rows are new every time it soon caches few of them, because that has a cost.
     """
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row[T]] = {}
         self._size = 0
         self._lock = RLock()
-        self._changing = False
+        self._writing = False
 
-    def made_of(self, name: str, row: Mapping[str, object]) -> T | None:
-        """Return what was made of exactly this row; ``None`` if it is another.
+    def get(self, name: str, row: Mapping[str, object]) -> T | None:
+        """Return the value cached for exactly this row; ``None`` if the cached row differs.
 
         Args:
-            name: Whose row it is.
-            row: One that nobody else writes to meanwhile.
+            name: Name of the row's owner.
+            row: A row that nobody else writes to meanwhile.
         """
         known = self._rows.get(name)
         if known is None:
@@ -99,46 +99,46 @@ class Remembered(Generic[T]):
             and all(map(is_, row.values(), before.values()))
             and all(map(is_, row, before))
         ):
-            known.missed = 0
-            return known.made
-        known.missed += 1
+            known.misses = 0
+            return known.value
+        known.misses += 1
         return None
 
     def wants(self, name: str) -> bool:
-        """Tell whether a new row is worth remembering: the 1st, 2nd, 4th, 8th ... in a row is."""
+        """Whether a new row is worth caching: the 1st, 2nd, 4th, 8th ... consecutive miss is."""
         known = self._rows.get(name)
-        return known is None or not known.missed & (known.missed - 1)
+        return known is None or not known.misses & (known.misses - 1)
 
-    def remember(self, name: str, row: Mapping[str, object], made: T) -> None:
-        """Remember what was made of a row, if it is short and nothing in it can change."""
-        own = row if type(row) is Kept else dict(row)
-        if len(own) > _LONGEST or not {*map(type, own), *map(type, own.values())} <= _UNCHANGING:
+    def remember(self, name: str, row: Mapping[str, object], value: T) -> None:
+        """Cache the value of a row, if the row is short and nothing in it can change."""
+        own = row if type(row) is FrozenRow else dict(row)
+        if len(own) > _LONGEST or not {*map(type, own), *map(type, own.values())} <= _IMMUTABLE:
             return
         texts = [text for text in (*own, *own.values()) if isinstance(text, str)]
         size = size_of(own) + len(name) // _CHARS_A_PART
         if sum(map(len, texts)) > _CHARS or size > _PARTS:
             return
         with self._lock:  # no ``acquire`` before a ``try``: an exception may come between
-            if self._changing:
-                return  # this thread is at it, below a signal's handler: another time
-            self._changing = True
+            if self._writing:
+                return  # a signal handler interrupted this thread while it was writing
+            self._writing = True
             try:
-                self._keep(name, _Row(own, made, size))
+                self._keep(name, _Row(own, value, size))
             finally:
-                self._changing = False
+                self._writing = False
 
     def _keep(self, name: str, row: _Row[T]) -> None:
         known = self._rows.get(name)
         if known is not None:
-            row.missed = known.missed
+            row.misses = known.misses
         elif len(self._rows) >= _ROWS:
-            self._forget_oldest()
+            self._evict_oldest()
         self._rows[name] = row
         self._size += row.size - (known.size if known else 0)
         while self._size > _PARTS:
-            self._forget_oldest()
+            self._evict_oldest()
 
-    def _forget_oldest(self) -> None:
+    def _evict_oldest(self) -> None:
         oldest = next(iter(self._rows))
         size = self._rows[oldest].size
         del self._rows[oldest]
@@ -146,9 +146,9 @@ class Remembered(Generic[T]):
 
 
 def size_of(value: object) -> int:
-    """Return how many parts a row has, those of rows and lists within it included."""
+    """Return how many parts a row has, those of nested rows and lists included."""
     if isinstance(value, dict):
-        if type(value) is Kept and value.names:
+        if type(value) is FrozenRow and value.names:
             return 1 + len(value) + len(value.names) // _CHARS_A_PART
         return 1 + sum(map(size_of, value)) + sum(map(size_of, value.values()))
     if isinstance(value, list):
@@ -171,7 +171,7 @@ def name_slot(name: str, width: int) -> int:
 
 def slots_of_numbers(features: Mapping[str, object], width: int) -> bytes | None:
     """Return the slots of a row's names, packed, if its values are all finite numbers."""
-    if type(features) is Kept and features.names:
+    if type(features) is FrozenRow and features.names:
         return _slots_of(features.names, width)
     count = len(features)
     if (
@@ -182,7 +182,7 @@ def slots_of_numbers(features: Mapping[str, object], width: int) -> bytes | None
         return None
     try:
         if not isfinite(sum(features.values())):  # type: ignore[arg-type]  # they are numbers
-            return None  # one may be too large, or a NaN
+            return None  # a value may be too large, or a NaN
     except OverflowError:
         return None
     names = "\0".join(features)
@@ -233,12 +233,12 @@ def _hash(text: str) -> int:
 
 WIDTH = 4_096
 MAX_WIDTH = 65_535  # slots are packed as unsigned 16-bit integers, and ``width`` itself is a slot
-MAX_ROW = 256  # entries of one row; what is beyond is skipped and counted
+MAX_ROW = 256  # entries of one row; further ones are skipped and counted
 MAX_WORDS = 16_384  # of all options together; rows beyond are skipped (1 us each)
 CATEGORY_CHARS = 40
 CATEGORY_WORDS = 3
 TEXT_CHARS = 4_096
-LARGEST = nextafter((2.0 - 2.0**-24) * 2.0**127, 0.0)  # more would not be finite in float32
+LARGEST = nextafter((2.0 - 2.0**-24) * 2.0**127, 0.0)  # the largest finite number in float32
 _FRAMES = 16  # of unpacked decisions, at most half a megabyte each
 _FORMAT = 1
 _HEADER = struct.Struct("<BHHII")  # format, width, rows, entries, skipped
@@ -250,10 +250,10 @@ class Encoded(NamedTuple):
     Attributes:
         indices: ``[E]``, the slot of each entry in ``[0, width]``, rows laid end to end.
         values: ``[E]``, the entries.
-        numeric: ``[E]``, true where the entry is a number as it came, still to be scaled.
+        numeric: ``[E]``, true where the entry is a raw number, still to be scaled.
         starts: ``[A + 2]``, row ``r`` is ``starts[r]:starts[r + 1]``.
         width: How many slots names are hashed into.
-        skipped: How many features could not be used (objects, NaN, infinities, what was too long).
+        skipped: How many features could not be used (objects, NaN, infinities, too long).
     """
 
     indices: Int32Array
@@ -273,9 +273,9 @@ class Row(NamedTuple):
     """The entries of options' features, packed end to end.
 
     Attributes:
-        slots: Of the entries.
-        values: Of the entries.
-        numbers: Which of them are numbers as they came.
+        slots: Slots of the entries, int32.
+        values: Values of the entries, float32.
+        numbers: Flags of the entries that are raw numbers, a byte each.
         skipped: How many features were skipped.
         ends: ``[A]``, where each option's row ends; empty for one option's features alone.
     """
@@ -288,11 +288,11 @@ class Row(NamedTuple):
 
 
 class Memory:
-    """A cache of encoded rows of one width; changes nothing but the time."""
+    """A cache of encoded rows of one width; affects nothing but speed."""
 
     def __init__(self) -> None:
-        self.rows: Remembered[Row] = Remembered()
-        self.parts: Remembered[Row] = Remembered()
+        self.rows: RowCache[Row] = RowCache()
+        self.parts: RowCache[Row] = RowCache()
 
 
 def encode(
@@ -305,15 +305,15 @@ def encode(
     """Return the sparse rows of one decision; whatever cannot be used is skipped and counted.
 
     Numbers and booleans go as they are into a slot hashed from their name. Short texts are
-    categories: a signed one in the slot of ``name=value``. Longer texts become signed words in
+    categories: a 1 or -1 in the slot of ``name=value``. Longer texts become signed words in
     lower case, and sequences of texts signed members, both of unit length. ``None`` means absent.
-    Every option has a one of its own, hashed from its name, so options need no features.
+    Every option has a 1 in a slot hashed from its name, so options need no features.
 
     Args:
         context: The context of the decision.
         options: ``[A]``, name and features (or ``None``) of each option that may be chosen.
         width: How many slots names are hashed into, in ``[1, 65535]``.
-        memory: Of rows of options encoded before, always in this width.
+        memory: Cache of options' rows encoded before, always in this width; ``None`` for none.
 
     Returns:
         The context row and ``A`` option rows.
@@ -360,12 +360,12 @@ class _Rows:
     def extend_by(
         self, options: Sequence[tuple[str, Mapping[str, object] | None]], memory: Memory | None
     ) -> Sequence[int]:
-        """Append a row for each option; return where each ends, from where the first begins."""
+        """Append a row for each option; return where each ends, relative to the first's start."""
         if memory is None:
             return self._extend_each(options, None)
         offered = dict[str, object](options)
         name = "\0".join(offered) if len(offered) == len(options) else ""
-        part = memory.parts.made_of(name, offered) if name else None
+        part = memory.parts.get(name, offered) if name else None
         if part is not None:
             self._append(part)
             return part.ends
@@ -379,7 +379,7 @@ class _Rows:
     def _extend_each(
         self,
         options: Sequence[tuple[str, Mapping[str, object] | None]],
-        remembered: Remembered[Row] | None,
+        cache: RowCache[Row] | None,
     ) -> list[int]:
         begin = len(self.slots)
         ends = []
@@ -389,26 +389,26 @@ class _Rows:
             row = len(self.slots)
             if features and words > MAX_WORDS:
                 self.skipped += len(features)
-            elif features and (remembered is None or _is_quick(features)):
+            elif features and (cache is None or _is_quick(features)):
                 self.extend(features)
-            elif features and remembered is not None:
-                self._extend_as_remembered(name, features, remembered)
-            words += self.numbers.count(0, row)  # what is no number
+            elif features and cache is not None:
+                self._extend_from_cache(name, features, cache)
+            words += self.numbers.count(0, row)  # entries that are no numbers
             ends.append(len(self.slots) - begin)
         return ends
 
-    def _extend_as_remembered(
-        self, name: str, features: Mapping[str, object], remembered: Remembered[Row]
+    def _extend_from_cache(
+        self, name: str, features: Mapping[str, object], cache: RowCache[Row]
     ) -> None:
-        """Append the entries of an option's features, as they were made before if they can."""
-        row = remembered.made_of(name, features)
+        """Append the entries of an option's features, from the cache if they are in it."""
+        row = cache.get(name, features)
         if row is not None:
             self._append(row)
             return
         begin, skipped = len(self.slots), self.skipped
         self.extend(features)
-        if remembered.wants(name):
-            remembered.remember(name, features, self._since(begin, skipped))
+        if cache.wants(name):
+            cache.remember(name, features, self._since(begin, skipped))
 
     def _append(self, row: Row) -> None:
         self.slots.frombytes(row.slots)
@@ -417,7 +417,7 @@ class _Rows:
         self.skipped += row.skipped
 
     def _since(self, begin: int, skipped: int) -> Row:
-        """Return what was appended since there were so many entries and so many skipped."""
+        """Return the row appended since there were ``begin`` entries and ``skipped`` skipped."""
         return Row(
             self.slots[begin:].tobytes(),
             self.values[begin:].tobytes(),
@@ -431,12 +431,12 @@ class _Rows:
             return
         slots, values, numbers, width = self.slots, self.values, self.numbers, self.width
         begin = len(slots)
-        pairs: Iterable[tuple[object, object]] = features.items()  # names may be garbage as well
+        pairs: Iterable[tuple[object, object]] = features.items()  # names may be no text
         for read, (name, value) in enumerate(pairs):
             if len(slots) - begin > MAX_ROW:
                 self.skipped += len(features) - read
                 break
-            if isinstance(value, (float, int)):  # the usual case first, and not through _add
+            if isinstance(value, (float, int)):  # the usual case first, and not through ``add``
                 if isinstance(name, str) and -LARGEST <= value <= LARGEST:  # refuses NaN too
                     slots.append(name_slot(name, width))
                     values.append(value)
@@ -451,14 +451,14 @@ class _Rows:
             del slots[-excess:], values[-excess:], numbers[-excess:]
 
     def _extend_whole(self, features: Mapping[str, object]) -> bool:
-        """Append the usual case, names with numbers alone, at once; ``False`` if it is another."""
+        """Append a row of numbers alone, the usual case, at once; ``False`` if it is not one."""
         count = len(features)
         slots = slots_of_numbers(features, self.width) if count <= MAX_ROW else None
         if slots is None:
             return False
         try:
             values = struct.pack(f"={count}f", *features.values())
-        except (OverflowError, struct.error):  # one is too large
+        except (OverflowError, struct.error):  # a number is too large
             return False
         self.slots.frombytes(slots)
         self.values.frombytes(values)
@@ -520,18 +520,18 @@ class _Rows:
 
 
 def _is_quick(features: Mapping[str, object]) -> bool:
-    """Tell whether a row is encoded sooner than it is found among those encoded before."""
-    return type(features) is Kept and bool(features.names)
+    """Whether a row is encoded faster than it is found in the cache."""
+    return type(features) is FrozenRow and bool(features.names)
 
 
 class Frame(NamedTuple):
-    """The packed form of a decision without its values: the same for all that look alike.
+    """The packed form of a decision without its values, shared by all of the same layout.
 
     Attributes:
         width: As in ``Encoded``.
-        rows: How many there are.
-        entries: How many there are.
-        slots: Lengths of rows, and slots.
+        rows: Number of rows.
+        entries: Number of entries.
+        slots: Lengths of rows, then slots, as unsigned 16-bit integers.
         numeric: One bit for each entry.
     """
 
@@ -543,7 +543,7 @@ class Frame(NamedTuple):
 
 
 def frame_of(encoded: Encoded) -> Frame:
-    """Return what is packed of a decision beside its values.
+    """Return the packed form of a decision without its values.
 
     Raises:
         ValueError: The width is beyond 65535, or a row is longer than 65535 entries.
@@ -566,7 +566,7 @@ def pack(encoded: Encoded, *, frame: Frame | None = None) -> bytes:
 
     Args:
         encoded: The rows.
-        frame: As ``frame_of`` gave it for a decision that looks alike; ``None`` makes it.
+        frame: From ``frame_of`` for a decision of the same layout; ``None`` makes it.
 
     Raises:
         ValueError: The width is beyond 65535, or a row is longer than 65535 entries.
@@ -576,7 +576,7 @@ def pack(encoded: Encoded, *, frame: Frame | None = None) -> bytes:
 
 
 def pack_values(frame: Frame, values: bytes | bytearray, *, skipped: int) -> bytes:
-    """Return rows as ``pack`` does, given their values packed and all else in a frame."""
+    """Return rows as ``pack`` does, from their packed values and a frame with all else."""
     width, rows, entries, slots, numeric = frame
     header = _HEADER.pack(_FORMAT, width, rows, entries, skipped)
     body = b"".join((header, slots, values, numeric))
@@ -600,14 +600,14 @@ def unpack(packed: bytes) -> Encoded:
     if end != len(body):
         raise ValueError(f"packed features must have {end} bytes, got {len(body)}")
     frame = Frame(width, rows, entries, body[_HEADER.size : values], body[bits:])
-    indices, numeric, starts = _laid_out(frame)
+    indices, numeric, starts = _unpack_frame(frame)
     own = np.frombuffer(body, "<f4", entries, values).astype(np.float32)
     return Encoded(indices, own, numeric, starts, width, skipped)
 
 
 @lru_cache(maxsize=_FRAMES)
-def _laid_out(frame: Frame) -> tuple[Int32Array, BoolArray, Int32Array]:
-    """Return the slots, what is a number, and where rows begin; nobody may write to them."""
+def _unpack_frame(frame: Frame) -> tuple[Int32Array, BoolArray, Int32Array]:
+    """Return ``indices``, ``numeric`` and ``starts`` of ``Encoded``, read-only and shared."""
     starts = np.zeros(frame.rows + 1, dtype=np.int32)
     np.frombuffer(frame.slots, "<u2", frame.rows).cumsum(out=starts[1:])
     indices = np.frombuffer(frame.slots, "<u2", frame.entries, 2 * frame.rows).astype(np.int32)

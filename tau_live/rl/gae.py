@@ -1,7 +1,7 @@
-"""Generalized advantage estimation: the reference form, and the batched one that is fast.
+"""Generalized advantage estimation: the reference form, and a fast batched one.
 
-A long array is taken in parts that fit into the cache, the last one first; what one part comes to
-is carried into the part before it.
+A long array is scanned in parts that fit into the cache, the last one first; the result of each
+part is carried into the part before it.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def reverse_scan(terms: FloatArray, factors: FloatArray, *, longest: int) -> Flo
     Args:
         terms: ``[N]``, finite.
         factors: ``[N]``, finite; 0 at the last step of every rollout.
-        longest: Steps of the longest rollout, that is the longest run without a factor of 0.
+        longest: Steps of the longest rollout, the longest run without a factor of 0.
     """
     sums = terms.copy()
     room = _room(len(terms), longest)
@@ -35,7 +35,7 @@ def reverse_scan(terms: FloatArray, factors: FloatArray, *, longest: int) -> Flo
 
 
 def _room(steps: int, longest: int) -> FloatArray:
-    """Return ``[3, P]`` buffers for the largest part of so many steps, its factors first."""
+    """Return ``[3, P]`` buffers for the largest part, its factors in the first row."""
     return np.empty((3, min(steps, _part(longest))))
 
 
@@ -56,14 +56,14 @@ def scan_part(sums: FloatArray, room: FloatArray, *, carried: float, longest: in
     """Turn the terms of one part, ``[P]``, into sums, in place.
 
     Args:
-        sums: The terms.
+        sums: ``[P]``, the terms.
         room: ``[3, P]`` at least; its first row begins with the factors of this part, and all of
-            it is used up.
-        carried: What the step after the part came to.
-        longest: As ``reverse_scan``.
+            it is overwritten.
+        carried: Sum of the step after the part.
+        longest: As in ``reverse_scan``.
 
     Returns:
-        What the first step came to.
+        Sum of the first step.
     """
     size = len(sums)
     factors, spare, others = room[:, :size]
@@ -88,7 +88,7 @@ def _double(
     *,
     longest: int,
 ) -> None:
-    """Reach twice as far in every round: ``log2(longest)`` rounds over all steps."""
+    """Scan by recursive doubling: ``log2(longest)`` rounds over all steps."""
     reach = 1
     while reach < longest:
         np.multiply(products[:-reach], sums[reach:], out=spare[:-reach])
@@ -178,7 +178,7 @@ def gae(
 
     A terminal step has a discount of 0; there is no separate ``done``. A run that was cut
     off keeps its discount and passes the value of the state it was cut off in as
-    ``bootstrap``, so that being interrupted is not taken for failing.
+    ``bootstrap``, so that an interruption does not count as a failure.
 
     Args:
         rewards: ``[T]``, reward received after action ``t``.
@@ -191,8 +191,8 @@ def gae(
         ``advantages`` and ``returns``, each ``[T]``; ``returns = advantages + values``.
 
     Raises:
-        ValueError: The arrays are empty, not of one length, or hold what is not finite, or
-            ``lambda_`` or a discount is out of range.
+        ValueError: The arrays are empty, not of one length or not finite, or ``lambda_`` or a
+            discount is out of range.
 
     Source:
         Schulman et al. 2016, arXiv:1506.02438, equations 11 and 16.
@@ -222,11 +222,11 @@ def batched_vtrace(
     *,
     lambda_: float,
 ) -> Advantages:
-    """Return advantages and value targets for the policy of now from what another one did.
+    """Return off-policy advantages and value targets (V-trace) for the current policy.
 
     ``D[t] = c[t] * delta[t] + discounts[t] * lambda_ * c[t] * D[t+1]`` corrects the values,
     ``returns = values + D``, and ``advantages[t] = delta[t] + discounts[t] * lambda_ * D[t+1]``
-    is still to be weighted by ``c[t]``. With all traces 1 it is ``gae`` of each rollout.
+    is still to be weighted by ``c[t]``. With all traces 1 the result is ``gae`` of each rollout.
 
     Args:
         steps: ``N`` steps of ``R`` rollouts.
@@ -237,8 +237,8 @@ def batched_vtrace(
         ``advantages`` and ``returns``, each ``[N]``.
 
     Raises:
-        ValueError: A shape or a range does not fit, or a number is not finite; the message names
-            the first rollout concerned.
+        ValueError: A shape or a range does not fit, or a number is not finite; for the latter the
+            message names the first such rollout.
 
     Source:
         Espeholt et al. 2018, arXiv:1802.01561, equation 1 and remark 2, rho bar = c bar = 1.
@@ -258,9 +258,9 @@ def batched_vtrace(
 def _part_by_part(
     steps: Steps, traces: FloatArray, ends: IntArray, lambda_: float
 ) -> tuple[Advantages, bool]:
-    """Return what V-trace gives, and whether every number was certainly finite.
+    """Return the V-trace advantages and returns, and whether every input is surely finite.
 
-    A number that is not makes the advantage of its own step so, and with it the sum of all.
+    An input that is not finite makes the advantage of its step so, and with it the sum of all.
     """
     rewards, discounts, values, bootstraps, lengths = steps
     size, longest = len(rewards), int(lengths.max())

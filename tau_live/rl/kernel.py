@@ -1,11 +1,11 @@
-"""A kernel regression for each option: what slopes cannot say of a context. Trusted as it earns it.
+"""A kernel regression for each option, for what slopes cannot represent; its trust is earned.
 
 Beside the ridge regression on slopes there is, for each option by its name, one on random Fourier
-features of the context. Both foresee every return before they learn from it. How far the second
-would have mended the errors of the first is how far it is believed, from nothing to all.
+features of the context. Both predict every return before they learn from it. The trust in the
+second, from 0 to 1, is how far it would have corrected the errors of the first.
 
-Their inner product is on average the Gaussian kernel of two contexts, whatever the number of
-features. The frequencies are hashed, so no version has to carry them.
+The inner product of these features is on average the Gaussian kernel of two contexts, whatever
+their number. The frequencies are hashed, so no version has to carry them.
 """
 
 from collections.abc import Mapping
@@ -20,17 +20,17 @@ from tau_live.rl.recursive import NUMBERS, OF_SQUARES, TARGETS, Columns, Regress
 from tau_live.rl.throttle import yield_gil
 
 MOST = 32
-"""Options that have a regression of their own: the first that came. Each takes half a megabyte."""
+"""Most options with a regression of their own: the first that came. Each takes half a megabyte."""
 
-_PENALTY = 0.125  # one over the variance of a return, by what a context is, in its own units
-_SURE = 1.5  # standard errors that the improvement must be above nothing
+_PENALTY = 0.125  # one over the prior variance of returns over contexts, in units of the noise
+_SURE = 1.5  # standard errors by which the improvement must be above 0
 
 
-class Seen(NamedTuple):
-    """``N`` decisions as kernels see them.
+class KernelInput(NamedTuple):
+    """The input of kernels: ``N`` decisions with ``M`` options.
 
     Attributes:
-        names: ``[M]``, own slots of all their options.
+        names: ``[M]``, slots of the options' names.
         waves: ``[N, width]``, features of the contexts.
         counts: ``[N]``, how many options each has; they sum to ``M``.
     """
@@ -44,9 +44,9 @@ class Kernel(NamedTuple):
     """The kernel regressions of a version. Frozen.
 
     Attributes:
-        names: ``[O]``, own slots of options, ascending.
+        names: ``[O]``, slots of options' names, ascending.
         gains: ``[O, width]``, weights of ``Q - lambda * C``.
-        trust: ``[O]``, share of these in the estimate of each, in ``[0, 1]``.
+        trust: ``[O]``, share of the kernel in the estimate of each option, in ``[0, 1]``.
     """
 
     names: IntArray
@@ -55,7 +55,7 @@ class Kernel(NamedTuple):
 
     @classmethod
     def none(cls, width: int) -> "Kernel":
-        """Return what knows no option."""
+        """Return the kernel that knows no option."""
         return cls(np.zeros(0, dtype=np.int64), frozen(np.zeros((0, width))), frozen(np.zeros(0)))
 
     @property
@@ -64,33 +64,33 @@ class Kernel(NamedTuple):
         return int(self.gains.shape[1])
 
     @property
-    def is_heard(self) -> bool:
-        """Whether it has any part in an estimate."""
+    def is_trusted(self) -> bool:
+        """Whether it has a share in any estimate."""
         return bool(self.trust.any())
 
     def places(self, names: IntArray) -> tuple[IntArray, BoolArray]:
-        """Return ``[M]`` rows of options, and ``[M]`` whether it knows them at all."""
+        """Return ``[M]`` the rows of options, and ``[M]`` whether the kernel knows them."""
         if not len(self.names):
             return np.zeros(len(names), dtype=np.int64), np.zeros(len(names), dtype=np.bool_)
         at = np.minimum(np.searchsorted(self.names, names), len(self.names) - 1)
         return at, self.names[at] == names
 
-    def predict(self, seen: Seen) -> tuple[FloatArray, BoolArray, FloatArray]:
-        """Return what it expects of ``M`` options.
+    def predict(self, inputs: KernelInput) -> tuple[FloatArray, BoolArray, FloatArray]:
+        """Return the estimates of ``M`` options.
 
         Returns:
-            ``[M]`` of ``Q - lambda * C``, 0 of options that it does not know; ``[M]``, whether it
-            knows the option; and ``[M]``, its share in the estimate, 0 where it does not.
+            ``[M]`` of ``Q - lambda * C``, 0 for unknown options; ``[M]``, whether the option is
+            known; and ``[M]``, the kernel's share in the estimate, 0 for unknown options.
         """
-        at, known = self.places(seen.names)
+        at, known = self.places(inputs.names)
         if not len(self.names):
             return np.zeros(len(at)), known, np.zeros(len(at))
-        owners = np.repeat(np.arange(len(seen.counts)), seen.counts)
-        gains = np.einsum("nc,oc->no", seen.waves, self.gains)[owners, at]
+        owners = np.repeat(np.arange(len(inputs.counts)), inputs.counts)
+        gains = np.einsum("nc,oc->no", inputs.waves, self.gains)[owners, at]
         return np.where(known, gains, 0.0), known, np.where(known, self.trust[at], 0.0)
 
-    def near(self, other: "Kernel", share: float) -> "Kernel":
-        """Return what has come this share of the way from another.
+    def interpolate(self, other: "Kernel", share: float) -> "Kernel":
+        """Interpolate from another kernel (``share`` 0) to this one (1).
 
         An option that the other did not know was left to slopes there: its trust begins at 0.
         """
@@ -122,7 +122,7 @@ class Kernel(NamedTuple):
         """
         (size,) = required_array(arrays, "kernel_size", (1,)).tolist()
         names = _names(arrays, "kernel_names", int(size))
-        if (np.diff(names) < 0).any():  # they are searched by halves
+        if (np.diff(names) < 0).any():  # ``places`` searches them by bisection
             raise ValueError("kernel_names must be ascending")
         trust = required_array(arrays, "kernel_trust", (len(names),))
         if (trust < 0.0).any() or (trust > 1.0).any():
@@ -132,17 +132,17 @@ class Kernel(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """How well returns were foreseen by slopes, and how much better with kernels.
+    """How well slopes predicted returns, and how much better kernels did.
 
     Kernels are judged by how they tell options apart, not by how well they know the context: the
-    mean of what they change over all options is taken out of it.
+    mean of their correction over all options is subtracted.
 
     Attributes:
         samples: How many returns.
-        errors: Squares of the errors of slopes.
-        blind: The same once that mean is known.
-        mended: Those errors, each times what kernels change beside the mean.
-        changes: Squares of what they change.
+        errors: Sum of squared errors of slopes.
+        blind: The same with that mean subtracted from the errors.
+        mended: Sum of those errors, each times the kernels' correction beside the mean.
+        changes: Sum of squares of that correction.
     """
 
     samples: float = 0.0
@@ -155,9 +155,9 @@ class Sums(NamedTuple):
         """Return the sums with more returns, ``[M]``.
 
         Args:
-            errors: Of slopes.
-            shared: Their change of all options alike.
-            own: Their change of the chosen one besides.
+            errors: ``[M]``, errors of slopes.
+            shared: ``[M]``, the kernels' mean correction over all options.
+            own: ``[M]``, their correction of the chosen option beside that mean.
         """
         blind = errors - shared
         return Sums(
@@ -170,19 +170,19 @@ class Sums(NamedTuple):
 
     @property
     def trust(self) -> float:
-        """Share of kernels in the estimate that would have foreseen best, 0 if that may be chance.
+        """Share of kernels that would have predicted best, 0 if that may be chance.
 
         Source:
-            Breiman 1996, "Stacked Regressions", section 2: least squares on what was foreseen.
+            Breiman 1996, "Stacked Regressions", section 2: least squares on predictions.
         """
         spread = np.sqrt(self.blind / max(self.samples, 1.0))
-        if not self.mended > _SURE * float(np.sqrt(self.changes) * spread):  # nor past all numbers
+        if not self.mended > _SURE * float(np.sqrt(self.changes) * spread):  # also refuses NaN
             return 0.0
         return min(self.mended / self.changes, 1.0)
 
     @property
     def residual_share(self) -> float:
-        """Deviation of the errors that are left, as a share of those of slopes alone, at most 1."""
+        """Deviation of the remaining errors as a share of that of slopes alone, at most 1."""
         trust = self.trust
         if not trust or not self.errors:
             return 1.0
@@ -191,13 +191,13 @@ class Sums(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """Everything the kernel regressions need of the past.
+    """The state of the kernel regressions.
 
     Attributes:
-        names: ``[O]``, own slots of options, in the order in which they came.
+        names: ``[O]``, slots of options' names, in the order in which they came.
         fits: One regression for each.
-        sums: How far they may be trusted.
-        width: How many waves there are; 0 leaves all this out.
+        sums: The evidence for their trust.
+        width: How many waves there are; 0 leaves kernels out.
     """
 
     names: IntArray
@@ -207,7 +207,7 @@ class Kernels(NamedTuple):
 
     @classmethod
     def empty(cls, width: int) -> "Kernels":
-        """Return the regressions on nothing."""
+        """Return the regressions without samples."""
         return cls(np.zeros(0, dtype=np.int64), (), Sums(), width)
 
     def including(
@@ -222,17 +222,17 @@ class Kernels(NamedTuple):
         """Return the regressions with more samples.
 
         Args:
-            names: ``[M]``, own slots of the options that were chosen.
+            names: ``[M]``, slots of the names of the options that were chosen.
             waves: ``[M, width]``, features of the contexts.
             rewards: ``[M]``.
             costs: ``[M]``, NaN where unknown.
-            cost_mean: Of the costs of all options: an unknown one must not make an option cheap.
+            cost_mean: Mean cost of all options: an unknown cost must not make an option cheap.
         """
         new = names[~np.isin(names, self.names)]
         new = new[np.sort(np.unique(new, return_index=True)[1])][: MOST - len(self.names)]
         known = np.concatenate([self.names, new])
         fits = [*self.fits, *[Regression.empty(self.width, self.width, draws=0) for _ in new]]
-        nobody = np.random.default_rng(0)  # without draws nothing is drawn
+        unused_rng = np.random.default_rng(0)  # without draws nothing is drawn
         for place in range(len(known)):
             at = np.flatnonzero(names == known[place])
             fits[place] = fits[place].including(
@@ -240,14 +240,14 @@ class Kernels(NamedTuple):
                 rewards[at],
                 costs[at],
                 penalty=_PENALTY,
-                rng=nobody,
+                rng=unused_rng,
                 cost_mean=cost_mean,
             )
         return self._replace(names=known, fits=tuple(fits))
 
-    def judging(
+    def update_trust(
         self,
-        seen: Seen,
+        inputs: KernelInput,
         slopes: FloatArray,
         rewards: FloatArray,
         *,
@@ -255,29 +255,29 @@ class Kernels(NamedTuple):
         probabilities: FloatArray,
         mean: float,
     ) -> "Kernels":
-        """Return the regressions with what new decisions say of their worth; not learned from yet.
+        """Return the regressions with their trust updated by new decisions, not learned from yet.
 
         Args:
-            seen: ``N`` decisions with ``M`` options.
-            slopes: ``[M]``, what the other regression expects of each, less the mean.
-            rewards: ``[N]``, what followed.
-            chosen: ``[N]``, which of the ``M`` each chose.
+            inputs: ``N`` decisions with ``M`` options.
+            slopes: ``[M]``, estimates of the ridge regression, less the mean.
+            rewards: ``[N]``, returns.
+            chosen: ``[N]``, indices of the chosen options among the ``M``.
             probabilities: ``[M]``, of the options.
-            mean: Of all rewards.
+            mean: Mean of all returns.
         """
-        gains, known, _ = self.to_kernel(0.0, (mean, 0.0), trust=1.0).predict(seen)
+        gains, known, _ = self.to_kernel(0.0, (mean, 0.0), trust=1.0).predict(inputs)
         change = np.where(known, gains - slopes, 0.0)
-        starts = np.cumsum(seen.counts) - seen.counts
+        starts = np.cumsum(inputs.counts) - inputs.counts
         shared = np.add.reduceat(probabilities * change, starts)
         errors = rewards - mean - slopes[chosen]
         return self._replace(sums=self.sums.including(errors, shared, change[chosen] - shared))
 
     def restart(self) -> "Kernels":
-        """Return the regressions on nothing, trusted as they were."""
+        """Return the regressions without samples, trusted as before."""
         return Kernels.empty(self.width)._replace(sums=self.sums)
 
-    def forgetting(self, names: IntArray) -> "Kernels":
-        """Return the regressions that know nothing of these options any more."""
+    def forget(self, names: IntArray) -> "Kernels":
+        """Return the regressions without these options."""
         kept = ~np.isin(self.names, names)
         fits = tuple(fit for fit, keeps in zip(self.fits, kept, strict=True) if keeps)
         return self._replace(names=self.names[kept], fits=fits)
@@ -285,12 +285,12 @@ class Kernels(NamedTuple):
     def to_kernel(
         self, multiplier: float, means: tuple[float, float], *, trust: float | None = None
     ) -> Kernel:
-        """Return what a version needs of this.
+        """Return the frozen kernel of a version.
 
         Args:
             multiplier: Price of one unit of cost in units of reward, at least 0.
-            means: Of all rewards, and of all costs.
-            trust: Share of kernels in an estimate; ``None`` takes what they have earned.
+            means: Mean of all rewards, and of all costs.
+            trust: Share of kernels in an estimate, in ``[0, 1]``; ``None`` takes ``sums.trust``.
         """
         if not self.fits:
             return Kernel.none(self.width)
@@ -301,7 +301,7 @@ class Kernels(NamedTuple):
         return Kernel(self.names[order], frozen(np.array(gains)[order]), frozen(trusts))
 
     def arrays(self) -> dict[str, Array]:
-        """Return everything by name, of all options together; of covariances one half."""
+        """Return all arrays by name, options stacked; of symmetric covariances one half."""
         options, width = len(self.fits), self.width
         upper = np.triu_indices(width)
         covariances = np.empty((options, len(upper[0])))
@@ -356,27 +356,27 @@ def _dense(waves: FloatArray) -> Crossed:
 def _names(arrays: Mapping[str, Array], name: str, size: int) -> IntArray:
     names = required_array(arrays, name, (size,)).astype(np.int64)
     if len(np.unique(names)) != len(names):
-        raise ValueError(f"{name} must be different from each other")
+        raise ValueError(f"{name} must be distinct")
     return names
 
 
-_BANDWIDTH = 0.4  # deviation of a frequency, where a context is two long on average
+_BANDWIDTH = 0.4  # deviation of a frequency, for contexts of length 2 on average
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_PHASES = np.uint64(2**40)  # behind every slot's own keys
+_PHASES = np.uint64(2**40)  # first key of the phases, after those of all slots
 _PARTS = np.arange(0, 64, 16, dtype=np.uint64)
-_AT_ONCE = 2**16  # entries times features that are added up together: 512 KB
+_CHUNK = 2**16  # entries times features that are added up together: 512 KB
 
 
 def frequencies(slots: IntArray, width: int, *, count: int) -> FloatArray:
-    """Return ``[C, count]``, what each feature of a context is multiplied by.
+    """Return ``[C, count]``, the frequencies of each feature of a context.
 
     Args:
-        slots: ``[C]``, in ``[0, width]``; the constant, in the slot ``width``, counts for nothing.
-        width: Of the features.
-        count: How many waves there are.
+        slots: ``[C]``, in ``[0, width]``; the constant, in the slot ``width``, has frequency 0.
+        width: Slots of features.
+        count: Number of waves.
 
     Source:
-        Steele, Lea and Flood 2014 (SplitMix64). Four even parts of a hash add up to what is nearly
+        Steele, Lea and Flood 2014 (SplitMix64). The sum of four equal parts of a hash is nearly
         normal, with the same bits on every machine.
     """
     keys = slots.astype(np.int64)[:, None] * count + np.arange(count)
@@ -390,14 +390,14 @@ def frequencies(slots: IntArray, width: int, *, count: int) -> FloatArray:
 
 
 def phases(count: int) -> FloatArray:
-    """Return ``[count]``, where each wave begins, in ``[0, 2 pi)``."""
+    """Return ``[count]``, the phase of each wave, in ``[0, 2 pi)``."""
     hashed = _mix(_PHASES + np.arange(count, dtype=np.uint64))
     phases: FloatArray = (hashed >> np.uint64(11)).astype(np.float64) * (2.0 * np.pi / 2.0**53)
     return phases
 
 
 def waves(angles: FloatArray) -> FloatArray:
-    """Return ``[..., count]`` features from ``angles [..., count]``; rows are about one long.
+    """Return ``[..., count]`` features from ``angles [..., count]``; rows are about of length 1.
 
     Source:
         Rahimi and Recht 2007, "Random Features for Large-Scale Kernel Machines", algorithm 1.
@@ -412,14 +412,14 @@ def features(contexts: Crossed, width: int, *, count: int) -> FloatArray:
 
     Args:
         contexts: ``N`` scaled contexts, each with at least one entry.
-        width: Of their features.
-        count: How many waves there are.
+        width: Slots of features.
+        count: Number of waves.
     """
     known, at = np.unique(contexts.slots, return_inverse=True)
     table, begin = frequencies(known, width, count=count), phases(count)
     features = np.empty((len(contexts.starts) - 1, count))
     yield_gil()
-    for part, entries, edges in contexts.parts(_AT_ONCE // count):
+    for part, entries, edges in contexts.parts(_CHUNK // count):
         products = table[at[entries]]
         products *= contexts.values[entries, None]
         features[part] = waves(np.add.reduceat(products, edges, axis=0) + begin)

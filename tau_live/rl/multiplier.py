@@ -5,10 +5,10 @@
     goal     = clip(integral + proportional * error, 0, most)
     value    = value + clip(goal - value, -step * n, step * n)
 
-It aims below the limit, because what oscillates around the limit is above it half of the time. The
-integral finds the price at which the limit holds; the proportional part answers at once and
-damps, where an integral alone swings over; ``step`` keeps one bad hour from turning the policy
-around. What is not known neither raises nor lowers it.
+It aims below the limit, because a cost that oscillates around the limit exceeds it half of the
+time. The integral finds the price at which the limit holds; the proportional part responds at once
+and damps, where an integral alone overshoots; ``step`` keeps one bad hour from turning the policy
+around. Unknown costs neither raise nor lower the price.
 
 Source:
     Tessler et al. 2018, arXiv:1805.11074, equation 10 (the multiplier rises with the violation and
@@ -34,11 +34,11 @@ class MultiplierRule:
 
     Attributes:
         limit: Mean cost of a rollout that must not be exceeded, in ``(0, 1]``.
-        aim: What share of the limit is aimed at, in ``(0, 1]``.
+        aim: Share of the limit that is aimed at, in ``(0, 1]``.
         most: The highest price of a cost of 1, in standard deviations of the returns.
-        step: How much the price may change for each rollout of an update, above 0.
-        rate: How much the integral rises for each rollout whose cost is twice the limit.
-        proportional: The part of the price that follows the error itself.
+        step: Largest change of the price per rollout of an update, above 0.
+        rate: Gain of the integral, per rollout and unit of relative error.
+        proportional: Gain of the proportional part.
         memory: Over how many rollouts the cost is averaged, at least 1.
     """
 
@@ -53,14 +53,14 @@ class MultiplierRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplier:
-    """The price of a cost of 1, and what it follows from. Frozen.
+    """The price of a cost of 1, and the state of its controller. Frozen.
 
     Attributes:
         value: In standard deviations of the returns, so that it means the same whatever unit
             rewards have; at least 0.
-        integral: The part of it that was learned.
-        estimate: Mean cost, the newest rollouts weighing most; in ``[0, 1]``.
-        seen: How many costs that is from, at most the rule's ``memory``.
+        integral: The integral part of the price, at least 0.
+        estimate: Running mean cost, the newest rollouts weighing most; in ``[0, 1]``.
+        seen: How many costs the mean is from, at most the rule's ``memory``.
     """
 
     value: float = 0.0
@@ -75,12 +75,12 @@ class Multiplier:
 
         Args:
             costs: ``[R]``, one for each rollout, in ``[0, 1]``; NaN where it is not known.
-            rule: How it moves.
-            corrected: By how much costs that were counted before were too low, summed; it moves
-                the estimate, and the price follows with the next known cost.
+            rule: How the price moves.
+            corrected: Sum of corrections of costs counted before, above 0 where they were too low;
+                it moves the estimate, and the price follows with the next known cost.
 
         Raises:
-            ValueError: A cost is outside.
+            ValueError: A cost is outside ``[0, 1]``.
         """
         known = costs[~np.isnan(costs)]
         if ((known < 0.0) | (known > 1.0)).any():
@@ -101,7 +101,7 @@ class Multiplier:
         return type(self)(value=value, integral=integral, estimate=estimate, seen=seen)
 
     def numbers(self) -> dict[str, float]:
-        """Return all of it by name, to be stored; JSON keeps every bit."""
+        """Return all numbers by name, to be stored; JSON keeps every bit."""
         return {name: getattr(self, name) for name in _FIELDS}
 
     @classmethod

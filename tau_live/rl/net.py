@@ -1,10 +1,10 @@
-"""The small tanh network of a policy: what it adds to logits and values. Frozen.
+"""The small tanh network of a policy, whose outputs are added to logits and values. Frozen.
 
 It is two towers side by side, the actor's and the critic's, in one flat array of parameters. Both
-see the same inputs and have two hidden layers of one width, so every layer of both is one product
-of matrices. Features come and go: there is an input for each of the first features of contexts, an
-output for each of the first features of options. What comes when there is no room left is as if it
-were not there; the linear scorer still learns from it.
+have the same inputs and two hidden layers of one width, so each layer of both is one matrix
+product. Features come and go: the first features of contexts have an input each, the first
+features of options an output each. Features that come when there is no room left are ignored; the
+linear scorer still learns from them.
 """
 
 from collections.abc import Mapping
@@ -26,18 +26,18 @@ from tau_live.rl.crossing import Crossed
 from tau_live.rl.recursive import LEFT_OUT, Columns
 
 MOST = 256
-"""Features of contexts, and of options, that the network knows."""
+"""Most features of contexts, and of options, that the network knows."""
 
-_SEED = 7  # of the layers at first; the same for every policy
-_GAIN = 0.7  # rows are of length 2 on average, so what goes into the first layer deviates by 1.4
-_BIAS = 1.0  # of the first layer: without one the network could say nothing of squares
+_SEED = 7  # of the initial layers; the same for every policy
+_GAIN = 0.7  # rows are of length 2 on average, so inputs of the first layer deviate by 1.4
+_BIAS = 1.0  # of the first layer: without one the network could not represent squares
 
 
 class Shape(NamedTuple):
-    """How large the towers are.
+    """The size of the towers.
 
     Attributes:
-        inputs: ``D``, numbers that both towers see.
+        inputs: ``D``, inputs of both towers.
         hidden: ``H``, units of each hidden layer of each tower.
         outputs: ``K``, logits of the actor.
     """
@@ -89,7 +89,7 @@ class Towers(NamedTuple):
 
 
 def view(flat: FloatArray, shape: Shape) -> Towers:
-    """Return the parts of a flat array, ``[shape.size]``; what is written to them is in it.
+    """Return views into a flat array, ``[shape.size]``; writing to them writes to it.
 
     Raises:
         ValueError: ``flat`` is of another size.
@@ -106,14 +106,14 @@ def view(flat: FloatArray, shape: Shape) -> Towers:
 
 
 def widen(flat: FloatArray, before: Shape, after: Shape) -> FloatArray:
-    """Return the parameters, or what Adam remembers of them, with room for more inputs and outputs.
+    """Return the parameters, or Adam's moments of them, with room for more inputs and outputs.
 
-    What is new is 0: it is without effect until it is learned about.
+    New ones are 0, without effect until they are trained.
 
     Args:
         flat: ``[before.size]``.
-        before: How large the towers are.
-        after: How large they shall be: no part smaller, ``hidden`` the same.
+        before: The current size of the towers.
+        after: Their new size: no part smaller, ``hidden`` the same.
     """
     wider = np.zeros(after.size)
     for old, new in zip(view(flat, before), view(wider, after), strict=True):
@@ -126,8 +126,8 @@ def forward_towers(
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return both hidden layers, ``[N, 2H]``, the logits ``[K, N]`` and the values ``[N]``.
 
-    ``h1 = tanh((1, x) W1)``, ``h2 = tanh(h1 W2 + b2)``, for each tower; an option's logits are in
-    a row: sums over few options are fast that way.
+    ``h1 = tanh((1, x) W1)``, ``h2 = tanh(h1 W2 + b2)``, for each tower. An option's logits are in
+    a row, which makes sums over few options fast.
 
     Args:
         towers: The parameters.
@@ -160,10 +160,10 @@ def backward_towers(
 
     Args:
         towers: The parameters.
-        inputs: ``[N, 1 + D]``, as they were forward.
-        hidden: Both hidden layers, as they came out forward.
+        inputs: ``[N, 1 + D]``, inputs of the forward pass.
+        hidden: Both hidden layers of the forward pass.
         by: Gradient by logits, ``[K, N]``, and by values, ``[N]``.
-        gradient: Where it is written to.
+        gradient: Written to.
     """
     (first, second), (by_logits, by_values) = hidden, by
     half = len(towers.critic)
@@ -194,9 +194,9 @@ class Forward(NamedTuple):
     Attributes:
         scores: ``[M]``, added to the logits.
         values: ``[N]``, added to the values.
-        inputs: ``[N + 1, 1 + D]``, the contexts and one without features, a one first.
+        inputs: ``[N + 1, 1 + D]``, the contexts and an empty one; the first column is ones.
         hidden: Both hidden layers of the towers.
-        places: ``[P]``, where among ``[K, N]`` outputs each entry of an option stands.
+        places: ``[P]``, flat index of each option entry's output in ``[K, N]``.
         entries: ``[P]``, the entries of options, 0 where the network does not know the feature.
         starts: ``[M + 1]``, option ``m`` has the entries ``starts[m]:starts[m + 1]``.
     """
@@ -210,16 +210,16 @@ class Forward(NamedTuple):
     starts: IntArray
 
 
-class Wired(NamedTuple):
-    """A network for decisions whose features are known; the actor's part first.
+class WiredNet(NamedTuple):
+    """A network reduced to decisions with given features; the actor's tower first.
 
     Attributes:
-        first: ``[C, 2 H]``, the first layers, a context's entry in a row, the bias first.
-        second: ``[2, H, H]``, the second layers, and
-        bias: ``[2 H]``, theirs.
+        first: ``[C, 2 H]``, the first layers, a row for each entry of the context, the bias first.
+        second: ``[2, H, H]``, the second layers.
+        bias: ``[2 H]``, biases of the second layers.
         nothing: ``[2, H]``, the last hidden layers without features.
-        heads: ``[U, H]``, the actor's last layer, an option's entry in a row.
-        critic: ``[H]``, the critic's.
+        heads: ``[U, H]``, the actor's last layer, a row for each entry of options.
+        critic: ``[H]``, the critic's last layer.
     """
 
     first: FloatArray
@@ -230,7 +230,7 @@ class Wired(NamedTuple):
     critic: FloatArray
 
     def judge(self, context: FloatArray) -> tuple[FloatArray, float]:
-        """Return ``[U]``, what each entry of options adds to a logit, and what the value gets.
+        """Return ``[U]``, the contribution of each option entry to a logit, and that to the value.
 
         Args:
             context: ``[C]``, scaled entries, the constant first.
@@ -242,16 +242,16 @@ class Wired(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Net:
-    """Two tanh networks of two hidden layers, the actor's and the critic's. Nothing ever changes.
+    """Two tanh networks of two hidden layers, the actor's and the critic's. Frozen.
 
     ``f(x, a) = a . E (h(x) - h(0))`` with ``h(x) = tanh(W2 tanh(W1 x + b1) + b2)``, and the value
-    likewise. ``E = 0`` at first, so that what was never learned about adds nothing; nor does
-    a context without features, because what holds in every context is the linear scorer's.
+    likewise. ``E = 0`` at first, so that untrained features add nothing; nor does a context without
+    features, because what holds in every context is the linear scorer's.
 
     Attributes:
         width: ``H``, units of each layer; 0 is no network.
-        contexts: ``[slots]``, which input each feature of contexts is.
-        options: ``[slots]``, which output each feature of options is.
+        contexts: ``[slots]``, the input of each feature of contexts.
+        options: ``[slots]``, the output of each feature of options.
         flat: All parameters.
     """
 
@@ -266,7 +266,7 @@ class Net:
 
         Args:
             width: Units of each layer.
-            slots: That names of features are hashed into.
+            slots: Slots that names of features are hashed into.
         """
         columns = _no_columns(width, slots)
         shape = Shape(0, width, 0)
@@ -278,7 +278,7 @@ class Net:
 
     @property
     def shape(self) -> Shape:
-        """How large it is."""
+        """The size of its towers."""
         return Shape(self.contexts.used, self.width, self.options.used)
 
     @cached_property
@@ -287,11 +287,11 @@ class Net:
         return view(self.flat, self.shape)
 
     def including(self, contexts: IntArray, options: IntArray) -> "Net":
-        """Return the network that knows these features too, as far as there is room.
+        """Return the network that also knows these features, as far as there is room.
 
         Args:
-            contexts: Slots, in the order in which they came; those beyond names are ignored.
-            options: Slots likewise.
+            contexts: Slots, in the order in which they came; others than names' are ignored.
+            options: The same for options.
         """
         slots = len(self.contexts.of)
         inputs = self.contexts.including(contexts[contexts < slots])
@@ -306,8 +306,8 @@ class Net:
             )
         return Net(self.width, inputs, outputs, frozen(flat))
 
-    def forgetting(self, options: IntArray) -> "Net":
-        """Return the network that says nothing of these features of options any more."""
+    def forget(self, options: IntArray) -> "Net":
+        """Return the network with the weights of these features of options set to 0."""
         columns = self.options.of[options]
         flat = self.flat.copy()
         towers = view(flat, self.shape)
@@ -323,29 +323,29 @@ class Net:
         towers.critic_bias[:] *= factor
         return replace(self, flat=frozen(flat))
 
-    def going_on(self) -> "Net":
-        """Return a copy whose ``flat`` may be written to, which changes the network."""
+    def writable_copy(self) -> "Net":
+        """Return a copy whose ``flat`` may be written to."""
         return replace(self, flat=self.flat.copy())
 
     def frozen(self) -> "Net":
-        """Return a copy that nothing changes any more."""
+        """Return a read-only copy."""
         return replace(self, flat=frozen(self.flat))
 
     def forward(self, contexts: Crossed, options: Crossed, starts: IntArray) -> Forward:
-        """Return what the network makes of decisions.
+        """Return the forward pass of ``N`` decisions.
 
         Args:
-            contexts: ``[N]`` rows, slots beyond those of names ignored.
+            contexts: ``[N]`` rows; slots other than names' are ignored.
             options: ``[M]`` rows.
             starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         """
         decisions = len(starts) - 1
         inputs = self._inputs(contexts)
         first, second, logits, values = forward_towers(self.towers, inputs)
-        of = np.repeat(np.repeat(np.arange(decisions), np.diff(starts)), np.diff(options.starts))
+        owners = np.repeat(np.arange(decisions), np.diff(starts))
         columns = self.options.of[options.slots]
         entries = np.where(columns >= 0, options.values, 0.0)
-        places = np.maximum(columns, 0) * decisions + of
+        places = np.maximum(columns, 0) * decisions + np.repeat(owners, np.diff(options.starts))
         centred = logits[:, :-1] - logits[:, -1:]
         flat = centred.ravel() if self.options.used else np.zeros(decisions)
         scores = np.add.reduceat(flat[places] * entries, options.starts[:-1])
@@ -398,7 +398,7 @@ class Net:
         return flat
 
     def scores(self, context: Crossed, options: Crossed) -> FloatArray:
-        """Return ``[A]`` what is added to the logits of one decision, masked options included.
+        """Return ``[A]``, the network's contribution to the logits of one decision, masked or not.
 
         Args:
             context: Its scaled context, one row.
@@ -411,8 +411,8 @@ class Net:
         sums: FloatArray = np.add.reduceat(bonus, options.starts[:-1])
         return sums
 
-    def wire(self, contexts: IntArray, options: IntArray) -> "Wired | None":
-        """Return what it is for decisions with these features; ``None`` if it adds nothing.
+    def wire(self, contexts: IntArray, options: IntArray) -> "WiredNet | None":
+        """Return the network reduced to these features; ``None`` if it adds nothing.
 
         Args:
             contexts: ``[C]``, slots of the context's entries, the constant first.
@@ -427,17 +427,17 @@ class Net:
         heads = np.zeros((len(options), self.width))
         if self.options.used:
             heads = np.where(outputs[:, None] >= 0, self._heads[np.maximum(outputs, 0)], 0.0)
-        return Wired(
-            first, towers.second, towers.second_bias, self._last_of_nothing, heads, towers.critic
+        return WiredNet(
+            first, towers.second, towers.second_bias, self._last_of_empty, heads, towers.critic
         )
 
     @cached_property
     def _heads(self) -> FloatArray:
-        """``[K, H]``, the actor's last layer, an output's in a row."""
+        """``[K, H]``, the actor's last layer, a row for each output."""
         return np.ascontiguousarray(self.towers.actor.T)
 
     @cached_property
-    def _last_of_nothing(self) -> FloatArray:
+    def _last_of_empty(self) -> FloatArray:
         """``[2, H]``, the last hidden layers without features."""
         towers = self.towers
         return _through(towers.first[:1], np.ones(1), towers.second, towers.second_bias)
@@ -469,11 +469,11 @@ class Net:
 
 
 def _columns(arrays: Mapping[str, Array], name: str, empty: Columns, *, used: int) -> Columns:
-    of = required_array(arrays, name, empty.of.shape).astype(np.int32)
-    known = np.sort(of[of >= 0])
-    if of.min() < LEFT_OUT or of[-1] != LEFT_OUT or not np.array_equal(known, np.arange(used)):
+    columns = required_array(arrays, name, empty.of.shape).astype(np.int32)
+    known, all_used = np.sort(columns[columns >= 0]), np.arange(used)
+    if columns.min() < LEFT_OUT or columns[-1] != LEFT_OUT or not np.array_equal(known, all_used):
         raise ValueError(f"{name} must number {used} features, each once, and not the constant")
-    return Columns(of, used, empty.most)
+    return Columns(columns, used, empty.most)
 
 
 def _no_columns(width: int, slots: int) -> Columns:
@@ -483,7 +483,7 @@ def _no_columns(width: int, slots: int) -> Columns:
 
 
 def _draw_slot(slot: int, shape: tuple[int, ...]) -> FloatArray:
-    """Return numbers that belong to this slot, whenever it comes."""
+    """Return normal numbers that depend on the slot alone, not on when it comes."""
     return np.random.default_rng([_SEED, slot]).standard_normal(shape)
 
 

@@ -1,17 +1,17 @@
-"""The frozen policy of one decision point, and its decisions, worked out once where they recur.
+"""The frozen policy of one decision point, with a cache of what its decisions have in common.
 
 Decisions of one point mostly have the same names: which slots are crossed, how each entry is
-scaled, and what the version knows of every pair stay the same, only the numbers differ. A layout
-holds that. A logit is linear in every pair, and a pair is a product, so the context is summed over
-first, once for all options that share a feature:
+scaled, and the weights of every pair stay the same, only the numbers differ. A layout caches these.
+A logit is linear in every pair, and a pair is a product, so the context is summed over first, once
+for all options that share a feature:
 
 ``sum(c, o) x[c] * a[o] * parts[c, o] = sum(o) a[o] * (sum(c) x[c] * parts[c, o])``.
 
-What comes out never depends on whether a layout was kept. No sum here goes through BLAS, whose
-last bits depend on the number of threads.
+The result never depends on whether a layout was cached. No sum here goes through BLAS, whose last
+bits depend on the number of threads.
 
-An option that is unsafe to explore gets neither: it is chosen on its estimate alone, and the others
-share the floor. Where no option may be explored there is no floor.
+An option that is unsafe to explore gets neither exploration nor its bonus: it is chosen on its
+estimate alone, and the others share the floor. Where no option may be explored there is no floor.
 """
 
 from collections import OrderedDict
@@ -42,29 +42,29 @@ from tau_live.rl.crossing import (
     state,
 )
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded, Frame, frame_of, pack_values
-from tau_live.rl.kernel import Seen, features, frequencies, phases, waves
-from tau_live.rl.net import Net, Wired
+from tau_live.rl.kernel import KernelInput, features, frequencies, phases, waves
+from tau_live.rl.net import Net, WiredNet
 
 KEPT_BYTES = 8 * 2**20
-"""What the layouts of one version may take in memory together."""
+"""Most bytes of memory that the layouts of one version take together."""
 
 PREPARED = 16
-"""How many layouts are worked out before a version serves: a millisecond each, with kernels."""
+"""Most layouts that are built before a version serves: a millisecond each, with kernels."""
 
-_AT_ONCE = 2**20  # parts of pairs that are worked out together: 8 MB
-_DENSE = 4  # a table of options by features that is no larger than so many entries is summed whole
+_CHUNK = 2**20  # parts of pairs that are computed together: 8 MB
+_DENSE = 4  # a table of options by features with at most this many cells per entry is summed whole
 
 Key: TypeAlias = tuple[bytes, bytes, bytes]
 
 
-class Heard(NamedTuple):
-    """Kernel weights for the options of decisions that look alike.
+class KernelTerms(NamedTuple):
+    """Kernel weights for the options of decisions of one layout.
 
     Attributes:
         frequencies: ``[C, count]``, of the context's entries.
         phases: ``[count]``.
-        gains: ``[A, count]``, weights times their trust; 0 for options not known.
-        kept: ``[A]``, share of what slopes say.
+        gains: ``[A, count]``, weights times their trust; 0 for unknown options.
+        kept: ``[A]``, the share of slopes in the estimates, one less the trust.
     """
 
     frequencies: FloatArray
@@ -73,38 +73,38 @@ class Heard(NamedTuple):
     kept: FloatArray
 
     def estimates(self, slopes: FloatArray, context: FloatArray) -> FloatArray:
-        """Return ``[A]`` what is expected of the options, from what slopes expect ``[A]``."""
+        """Return ``[A]`` the estimates of slopes ``[A]`` and kernels together."""
         angles = np.einsum("c,cw->w", context, self.frequencies)
         angles += self.phases
-        more: FloatArray = np.einsum("w,aw->a", waves(angles), self.gains)
-        more += self.kept * slopes
-        return more
+        estimates: FloatArray = np.einsum("w,aw->a", waves(angles), self.gains)
+        estimates += self.kept * slopes
+        return estimates
 
 
 class Layout(NamedTuple):
-    """State shared by decisions that look alike under one version.
+    """State shared by decisions of the same names and types under one version.
 
     An entry is scaled as ``clip((value - mean) * inverse, limit) * length``, ``[E]`` each.
 
     Attributes:
         contexts: ``[C]``, slots of the context's entries.
-        options: ``[U]``, slots of the options' entries, each once.
-        at: ``[E]``, which of those each entry of an option is.
-        cells: ``[E]``, where it stands in a table ``[A, U]``.
+        options: ``[U]``, distinct slots of the options' entries.
+        at: ``[E]``, index among those of each entry of an option.
+        cells: ``[E]``, its flat index in a table ``[A, U]``.
         starts: ``[A]``, where each option's entries begin.
         mean: ``[E]``.
         inverse: ``[E]``.
         limit: ``[E]``.
         length: ``[E]``.
         weights: ``[C + Q]``, the critic's, of the context's entries, then of their products.
-        left: ``[Q]``, which entry each product is of.
-        right: ``[Q]``, which other.
+        left: ``[Q]``, first entry of each product.
+        right: ``[Q]``, second entry of each product.
         parts: ``[C, K, U]``, weights of every pair of a context's and an option's entry; ``None``
             where that would be too large to hold.
         unseen: ``[C, U]``, 1 where the regression never saw the pair; ``None`` where it saw all.
-        wired: The network; ``None`` where it adds nothing.
-        heard: The kernels; ``None`` where they have no part.
-        frame: How they are packed.
+        net: The network; ``None`` where it adds nothing.
+        kernel: The kernels; ``None`` where they have no share.
+        frame: The packed form of its decisions.
     """
 
     contexts: IntArray
@@ -121,19 +121,19 @@ class Layout(NamedTuple):
     right: IntArray
     parts: FloatArray | None
     unseen: FloatArray | None
-    wired: Wired | None
-    heard: Heard | None
+    net: WiredNet | None
+    kernel: KernelTerms | None
     frame: Frame
 
     @property
     def size(self) -> int:
         """How many bytes its arrays take."""
-        *arrays, wired, heard, frame = self
-        held = [part for part in (*arrays, *(wired or ()), *(heard or ())) if part is not None]
-        return len(frame.slots) + len(frame.numeric) + sum(int(part.nbytes) for part in held)
+        *arrays, net, kernel, frame = self
+        parts = [part for part in (*arrays, *(net or ()), *(kernel or ())) if part is not None]
+        return len(frame.slots) + len(frame.numeric) + sum(int(part.nbytes) for part in parts)
 
     def scale(self, encoded: Encoded) -> FloatArray:
-        """Return ``[E]`` the scaled entries of a decision that looks so."""
+        """Return ``[E]`` the scaled entries of a decision of this layout."""
         values = encoded.values - self.mean
         values *= self.inverse
         np.minimum(values, self.limit, out=values)
@@ -142,7 +142,7 @@ class Layout(NamedTuple):
         return values
 
     def value(self, context: FloatArray) -> float:
-        """Return what the linear critic says of a context's scaled entries, ``[C]``."""
+        """Return the linear critic's value of a context's scaled entries, ``[C]``."""
         count = len(context)
         value = float(np.add.reduce(self.weights[:count] * context))
         if len(self.left):
@@ -154,7 +154,7 @@ class Layout(NamedTuple):
 
 
 class Layouts:
-    """The layouts of one version: those used last, within ``KEPT_BYTES``. Any thread may ask."""
+    """The most recently used layouts of one version, within ``KEPT_BYTES``. Thread-safe."""
 
     __slots__ = ("_kept", "_lock", "_recurring", "_size")
 
@@ -162,7 +162,7 @@ class Layouts:
         self._kept: OrderedDict[Key, Layout] = OrderedDict()
         self._recurring: set[Key] = set()
         self._size = 0
-        self._lock = RLock()  # a signal or a finaliser may come back into the same thread
+        self._lock = RLock()  # a signal handler or a finaliser may re-enter in the same thread
 
     @property
     def size(self) -> int:
@@ -178,40 +178,40 @@ class Layouts:
                 self._kept.move_to_end(key)
                 self._recurring.add(key)
                 return layout
-        made = layout_of(policy, encoded)
-        self._keep(key, made)
-        return made
+        layout = layout_of(policy, encoded)
+        self._keep(key, layout)
+        return layout
 
     def prepare(self, policy: "Policy", before: "Layouts") -> None:
-        """Work out the layouts that recurred under the version before, the newest of them.
+        """Build the most recent of the layouts that recurred under the version before.
 
-        Otherwise the first decisions of a version work them out in the host's thread.
+        Otherwise the first decisions of a version build them in the host's thread.
         """
-        for key in before.recurring()[-PREPARED:]:
-            self._keep(key, layout_of(policy, _valueless(key, policy.config.width)))
+        for key in before.recurring_keys()[-PREPARED:]:
+            self._keep(key, layout_of(policy, _without_values(key, policy.config.width)))
 
-    def recurring(self) -> list[Key]:
-        """Return the looks that were used more than once, those used last at the end."""
+    def recurring_keys(self) -> list[Key]:
+        """Return the keys of layouts used more than once, the most recent last."""
         with self._lock:
             return [key for key in self._kept if key in self._recurring]
 
-    def _keep(self, key: Key, made: Layout) -> None:
-        size = made.size + _size_of(key)
+    def _keep(self, key: Key, layout: Layout) -> None:
+        size = layout.size + _size_of(key)
         if size > KEPT_BYTES:
             return
         with self._lock:
             if key in self._kept:  # another thread was sooner
                 return
-            self._kept[key] = made
+            self._kept[key] = layout
             self._size += size
             while self._kept and self._size > KEPT_BYTES:
-                oldest, gone = self._kept.popitem(last=False)
+                oldest, evicted = self._kept.popitem(last=False)
                 self._recurring.discard(oldest)
-                self._size -= gone.size + _size_of(oldest)
+                self._size -= evicted.size + _size_of(oldest)
 
 
 def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
-    """Return what decisions that look like this one share under a version."""
+    """Return the layout that decisions like this one share under a version."""
     scale, numeric, split = policy.scale, encoded.numeric, int(encoded.starts[1])
     slots = encoded.indices.astype(np.int64)
     contexts = slots[:split]
@@ -223,9 +223,9 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
     length[:split] = scale.context
     length[0] = 1.0  # the constant
     length[encoded.starts[1:-1]] = np.where(np.diff(starts) > 1, scale.own, 1.0)
-    seen = state(contexts, np.ones(split), width=policy.config.width)
-    left, right = np.triu_indices(split - 1 if len(seen.slots) > split else 0)
-    is_small = split * len(options) * _depth(policy) <= _AT_ONCE
+    critic_input = state(contexts, np.ones(split), width=policy.config.width)
+    left, right = np.triu_indices(split - 1 if len(critic_input.slots) > split else 0)
+    is_small = split * len(options) * _depth(policy) <= _CHUNK
     parts, unseen = _table(policy, contexts, options) if is_small else (None, None)
     return Layout(
         contexts,
@@ -237,7 +237,7 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
         np.where(numeric, scale.inverse[numbers], 1.0),
         np.where(numeric, LIMIT, np.inf),
         length,
-        policy.critic[seen.slots],
+        policy.critic[critic_input.slots],
         left + 1,
         right + 1,
         parts,
@@ -251,11 +251,11 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
 def sums(
     policy: "Policy", layout: Layout, values: FloatArray
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Return what the pairs of each option come to.
+    """Return the sums over the pairs of each option.
 
     Args:
-        policy: The version that the layout is of.
-        layout: Of the decision.
+        policy: The version that the layout belongs to.
+        layout: The decision's layout.
         values: ``[E]``, its scaled entries.
 
     Returns:
@@ -266,30 +266,30 @@ def sums(
     split = len(layout.contexts)
     context, options = values[:split], values[split:]
     if layout.parts is None:
-        inner, squares = _of_context(policy, layout, context)
+        inner, squares = _sum_context(policy, layout, context)
     else:
         inner, squares = _sum_pairs(layout.parts, layout.unseen, context)
     value = layout.value(context)
-    if layout.wired is not None:
-        entries, more = layout.wired.judge(context)
+    if layout.net is not None:
+        entries, more = layout.net.judge(context)
         inner[0] += entries
         value += more
     unseen = np.zeros(len(layout.starts))
     if squares is not None:
-        unseen = _of_options(layout, squares[None, :], options * options)[0]
-    parts = _of_options(layout, inner, options)
-    if layout.heard is not None:
-        parts[1] = layout.heard.estimates(parts[1], context)
+        unseen = _sum_options(layout, squares[None, :], options * options)[0]
+    parts = _sum_options(layout, inner, options)
+    if layout.kernel is not None:
+        parts[1] = layout.kernel.estimates(parts[1], context)
     return parts, unseen, value
 
 
-def _of_context(
+def _sum_context(
     policy: "Policy", layout: Layout, context: FloatArray
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return ``[K, U]`` and ``[U]``: parts and squares, summed over the context's entries."""
+    """Return ``[K, U]`` and ``[U]``: parts and squares, summed over the context in chunks."""
     inner = np.zeros((_depth(policy), len(layout.options)))
     unseen = np.zeros(len(layout.options))
-    step = max(1, _AT_ONCE // inner.size)
+    step = max(1, _CHUNK // inner.size)
     for begin in range(0, len(context), step):
         part = slice(begin, begin + step)
         table = _table(policy, layout.contexts[part], layout.options)
@@ -308,7 +308,7 @@ def _sum_pairs(
     return inner.reshape(parts.shape[1:]), squares
 
 
-def _of_options(layout: Layout, inner: FloatArray, values: FloatArray) -> FloatArray:
+def _sum_options(layout: Layout, inner: FloatArray, values: FloatArray) -> FloatArray:
     """Return ``[K, A]``, ``inner [K, U]`` times the entries of each option."""
     options, slots = len(layout.starts), len(layout.options)
     if options * slots > _DENSE * len(values):
@@ -339,15 +339,15 @@ def _table(
     return parts, unseen if unseen.any() else None
 
 
-def _kernel_rows(policy: "Policy", names: IntArray, contexts: IntArray) -> Heard | None:
+def _kernel_rows(policy: "Policy", names: IntArray, contexts: IntArray) -> KernelTerms | None:
     kernel = policy.base.kernel
-    if not policy.has_base or not kernel.is_heard:
+    if not policy.has_base or not kernel.is_trusted:
         return None
     at, known = kernel.places(names)
     if not known.any():
         return None
     count, trust = kernel.width, np.where(known, kernel.trust[at], 0.0)
-    return Heard(
+    return KernelTerms(
         frequencies(contexts, policy.config.width, count=count),
         phases(count),
         trust[:, None] * kernel.gains[at],
@@ -359,8 +359,8 @@ def _depth(policy: "Policy") -> int:
     return 1 + (policy.base.depth if policy.has_base else 0)
 
 
-def _valueless(key: Key, width: int) -> Encoded:
-    """Return a decision that looks so; a layout does not depend on values."""
+def _without_values(key: Key, width: int) -> Encoded:
+    """Return a decision of this key, with values of 0; a layout does not depend on them."""
     indices, numeric, starts = key
     slots = np.frombuffer(indices, dtype=np.int32)
     return Encoded(
@@ -377,10 +377,10 @@ def _size_of(key: Key) -> int:
     return sum(map(len, key))
 
 
-def floor_of(
+def exploration_floor(
     counts: IntArray, explored: BoolArray | None, *, epsilon: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return how exploration is mixed in: ``probability = kept * softmax + least``.
+    """Return the terms of the exploration floor: ``probability = kept * softmax + least``.
 
     Args:
         counts: ``[N]``, how many options each decision has; they sum to ``M``.
@@ -403,13 +403,13 @@ def floor_of(
 def base_logits(
     base: Base, estimates: Estimates, starts: IntArray, explored: BoolArray | None
 ) -> FloatArray:
-    """Return ``[M]`` what estimates add to the logits.
+    """Return ``[M]``, the contribution of estimates to the logits.
 
     Args:
-        base: How sharp, and what doubt is worth.
+        base: Holds the sharpness and the exploration bonus.
         estimates: Estimates of the options.
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
-        explored: ``[M]``, false where doubt is worth nothing; ``None`` explores all.
+        explored: ``[M]``, false where uncertainty earns no bonus; ``None`` explores all.
     """
     logits = base.logits(estimates, starts)
     if explored is None:
@@ -420,15 +420,15 @@ def base_logits(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
-    """The shape of a policy; never changes over its versions.
+    """The shape of a policy, the same for all its versions.
 
     Attributes:
         width: Slots that feature names are hashed into, in ``[1, 65535]``.
         cross_width: Slots for pairs of features; a power of two in ``[16, 2**20]``.
-        ridge_width: Pairs that the regression keeps apart; a power of two in ``[16, cross_width]``.
+        ridge_width: Columns of the regression; a power of two in ``[16, cross_width]``.
         epsilon: Share of uniform exploration, in ``[0, 1]``.
-        default_bonus: Added to the logit of the host's default at first, at least 0.
-        default_fade: Rollouts trained on until that bonus is halved, above 0.
+        default_bonus: Initial bonus on the logit of the host's default, at least 0.
+        default_fade: Rollouts after which that bonus is halved, above 0.
         net_width: Units of each layer of the tanh networks, in ``[0, 256]``; 0 leaves them out.
         kernels: Waves of each option's kernel regression, in ``[0, 1024]``; 0 leaves them out.
     """
@@ -460,13 +460,13 @@ class PolicyConfig:
                 raise ValueError(f"{name} must be a power of two, got {size!r}")
 
 
-class Judged(NamedTuple):
+class Judgement(NamedTuple):
     """A policy's judgement of a decision.
 
     Attributes:
         probabilities: ``[A]``: finite, 0 where not allowed, summing to 1.
         value: Its estimate of the return from here, in units of reward.
-        packed: The decision as ``features.pack`` gives it.
+        packed: The decision as packed by ``features.pack``.
     """
 
     probabilities: FloatArray
@@ -476,23 +476,23 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Policy:
-    """One version of a policy. Nothing in it ever changes.
+    """One version of a policy. Frozen.
 
     ``logit[k] = base[k] + weights . cross(context, option k) + net(context, option k)``, the base
-    being what the ridge regression expects of an option plus a bonus for the host's default, and
+    being the regressions' estimate of an option plus a bonus for the host's default, and
     ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``, where options that
-    are unsafe to explore have no part in the floor and none in what doubt adds to the base.
+    are unsafe to explore have no share in the floor and no bonus for being uncertain.
 
     Attributes:
         config: The shape.
         weights: ``[cross_width]``, the scorer of crossed features.
-        base: The ridge regression.
+        base: The regressions.
         net: The tanh networks that add to logits and values.
-        critic: ``[critic_width]``, a state's value is its inner product with what ``states`` sees,
-            and what the network adds.
+        critic: ``[critic_width]``, a state's value is its inner product with the features that
+            ``states`` gives, plus the network's.
         scale: How numbers are scaled.
-        rollouts: How many rollouts taught it; 0 is untrained.
-        layouts: What it worked out for decisions that look alike; changes nothing but the time.
+        rollouts: How many rollouts it was trained on; 0 is untrained.
+        layouts: Its cache of layouts; affects nothing but speed.
     """
 
     config: PolicyConfig
@@ -551,7 +551,7 @@ class Policy:
 
         Args:
             encoded: The decision.
-            default: Which option the host would take, ``None`` when it has no preference.
+            default: Index of the host's default; ``None`` when it has no preference.
             allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
             explored: ``[A]``, false where an option is unsafe to explore; ``None`` explores all.
 
@@ -569,8 +569,12 @@ class Policy:
         default: int | None = None,
         allowed: BoolArray | None = None,
         explored: BoolArray | None = None,
-    ) -> Judged:
-        """Return ``probabilities`` and ``value`` at once; ``encoded`` must be fit to be packed."""
+    ) -> Judgement:
+        """Return ``probabilities``, ``value`` and the packed decision together.
+
+        Raises:
+            ValueError: As ``probabilities``, or ``encoded`` cannot be packed.
+        """
         self._check(encoded, default)
         if explored is not None and explored.shape != (encoded.options,):
             raise ValueError(f"expected explored to be [{encoded.options}], got {explored!r}")
@@ -588,10 +592,10 @@ class Policy:
             probabilities[allowed] = mixed
         values = encoded.values.astype("<f4", copy=False).tobytes()
         packed = pack_values(layout.frame, values, skipped=encoded.skipped)
-        return Judged(probabilities, value, packed)
+        return Judgement(probabilities, value, packed)
 
     def arrays(self) -> dict[str, Array]:
-        """Return everything as arrays by name."""
+        """Return all arrays by name."""
         shape = [getattr(self.config, field.name) for field in fields(self.config)]
         return {
             "config": np.array(shape, dtype=np.float64),
@@ -667,7 +671,7 @@ class Policy:
         weights = np.exp(logits - logits.max())
         epsilon = self.config.epsilon
         if explored is not None:
-            kept, least = floor_of(np.array([len(logits)]), explored, epsilon=epsilon)
+            kept, least = exploration_floor(np.array([len(logits)]), explored, epsilon=epsilon)
             shared: FloatArray = kept * (weights / weights.sum()) + least
             return shared
         mixed: FloatArray = (1.0 - epsilon) * (weights / weights.sum()) + epsilon / len(logits)
@@ -682,8 +686,8 @@ def sample(probabilities: FloatArray, rng: np.random.Generator) -> int:
         rng: Drawn from once.
     """
     cumulative = np.cumsum(probabilities)
-    drawn = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-    return min(drawn, int(np.flatnonzero(probabilities)[-1]))
+    index = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+    return min(index, int(np.flatnonzero(probabilities)[-1]))
 
 
 HOST_DEFAULT = "host default"
@@ -702,22 +706,22 @@ def terms(
     allowed: BoolArray | None,
     explored: BoolArray | None = None,
 ) -> dict[str, FloatArray]:
-    """Return ``[A]`` what each term adds to the logit of every option; they sum to the logits.
+    """Return ``[A]`` the terms of the logit of every option by name; they sum to the logits.
 
-    An option that is not allowed has its terms too, as if it might be chosen, but for the bonus of
-    a host's default: that takes no part in the choice.
+    An option that is not allowed has its terms too, as if it might be chosen, but not the bonus of
+    the host's default.
 
     Args:
         policy: The version that decided.
         encoded: The features of the decision.
-        default: Which option the host would take, ``None`` when it has no preference.
+        default: Index of the host's default; ``None`` when it has no preference.
         allowed: ``[A]``, false where an option must not be taken; ``None`` allows all.
         explored: ``[A]``, false where an option is unsafe to explore; ``None`` explores all.
 
     Raises:
         ValueError: ``default`` or the width does not fit the policy.
     """
-    policy.logits(encoded, default=default)  # checks what it is given
+    policy.logits(encoded, default=default)  # checks the arguments
     config, kernel = policy.config, policy.base.kernel
     contexts, options, counts = rows([encoded], [None], policy.scale)
     pairs = cross(contexts, options, counts, width=config.width, cross_width=config.cross_width)
@@ -731,10 +735,10 @@ def terms(
     alpha = float(policy.base.alphas(np.array([len(doubts)]))[0])
     bonuses = beta * alpha * estimates.doubts
     kernel_gains = estimates.gains
-    if kernel.is_heard:
+    if kernel.is_trusted:
         waves = features(contexts, config.width, count=kernel.width)
-        seen = Seen(options.slots[options.starts[:-1]], waves, counts)
-        kernel_gains = policy.base.estimates(pairs, seen).gains
+        inputs = KernelInput(options.slots[options.starts[:-1]], waves, counts)
+        kernel_gains = policy.base.estimates(pairs, inputs).gains
     return {
         HOST_DEFAULT: bonus,
         RIDGE: beta * estimates.gains,

@@ -1,6 +1,7 @@
 """One PPO update: rollouts in, the next version of the policy out.
 
-First new rollouts go into the sums, and the base follows them a bounded way; then PPO's steps.
+New rollouts first update the regressions, and the base follows them by a bounded step; then PPO
+takes its steps.
 """
 
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen, squared_length
-from tau_live.rl.base import Base, Estimates, Parted, base_of
+from tau_live.rl.base import Base, Estimates, EstimatesBySource, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, batch_without_base, concatenate, newest
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.net import Net
@@ -31,39 +32,41 @@ SAME_REWARDS = "fewer than two distinct rewards"
 NO_WEIGHT = "none would change a weight"
 _NEAR_CERTAIN = 0.95
 _TRIES = 12
-_LOOKED_AT = 64  # decisions, for how much contexts differ
+_SAMPLED = 64  # decisions from which the variety of contexts is estimated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostics:
-    """Figures measured by an update; ``None`` where it ended before.
+    """Figures measured by an update; ``None`` where it ended before they were measured.
 
     Attributes:
         rollouts: How many rollouts were new.
-        samples: Decisions that the update looked at, older ones included.
+        samples: Decisions in the update, older ones included.
         window_rollouts: Older rollouts that taught the actor; the oldest are left out where the
             effective sample would be too small.
-        mean_reward: Of the new rollouts.
+        mean_reward: Mean reward of the new rollouts.
         lag_mean: Versions between deciding and learning, mean over the decisions.
-        lag_max: The same, the largest.
+        lag_max: The largest such lag.
         base_kl: Divergence (in nats) of the policy with the new base from the version before.
         policy_loss: Clipped surrogate after the update.
         value_loss: Half the mean squared error of the critic, returns having a variance of 1.
-        total_loss: The sum that was made small.
-        entropy: Of the policy after the update, in nats, mean over the decisions of the actor.
+        total_loss: The sum that was minimized.
+        entropy: Entropy of the policy after the update, in nats, mean over the actor's decisions.
         kl_k1: Estimate of the divergence by PPO's steps, mean of ``-log ratio``.
-        kl_k2: The same, mean of ``log(ratio)**2 / 2``.
-        kl_k3: The same, mean of ``ratio - 1 - log ratio``.
+        kl_k2: The same divergence, mean of ``log(ratio)**2 / 2``.
+        kl_k3: The same divergence, mean of ``ratio - 1 - log ratio``.
         mean_ratio: Probability after over before, mean over the decisions of the actor.
         clip_fraction: Share of ratios beyond the clip.
         effective_sample_size: ``sum(w)**2 / sum(w**2)`` of the importance weights.
-        gradient_norm: Of the scorer, before it is cut, mean over the steps.
+        gradient_norm: Norm of the scorer's gradient before clipping, mean over the steps.
         epochs_run: Passes started.
         early_stop: Whether the divergence ended the update before its last step.
         ppo_skipped: Why PPO took no step, or none that changed a weight, so that the regressions
             alone moved the policy; ``None`` where it did, and where the whole update was skipped.
-        explained_variance: Of the new returns, by the values logged when they were still unknown.
-        near_certain_share: Share of decisions in which one option has 0.95 or more.
+        explained_variance: Share of the new returns' variance that the values logged at decision
+            time explain.
+        near_certain_share: Share of decisions in which an option has a probability of at least
+            0.95.
     """
 
     rollouts: int
@@ -92,12 +95,12 @@ class Diagnostics:
 
 
 class Circumstances(NamedTuple):
-    """The circumstances of an update beside its rollouts.
+    """The circumstances of an update besides its rollouts.
 
     Attributes:
         price: Price of one unit of safety cost in units of reward, at least 0.
-        doubted: ``[N]``, which new decisions chose an option that is not what it was; ``None`` if
-            none did.
+        doubted: ``[N]``, which new decisions chose an option that has drifted; ``None`` if none
+            did.
     """
 
     price: float = 0.0
@@ -107,8 +110,8 @@ class Circumstances(NamedTuple):
 _AS_USUAL = Circumstances()
 
 
-class Trained(NamedTuple):
-    """Where the steps of an update led.
+class TrainingResult(NamedTuple):
+    """The parameters after the steps of an update.
 
     Attributes:
         weights: ``[cross_width]``, the scorer.
@@ -116,11 +119,11 @@ class Trained(NamedTuple):
             deviation.
         net: The network, its values in the same units.
         adam: The optimiser's moments, of scorer and critic.
-        net_adam: The same of the network.
+        net_adam: The optimiser's moments of the network.
         epochs: Passes started.
         early_stop: Whether the divergence ended them.
-        gradient_norm: Of the scorer, before it is cut, mean over the steps.
-        changed: Whether any of the parameters is another than before.
+        gradient_norm: Norm of the scorer's gradient before clipping, mean over the steps.
+        changed: Whether any parameter changed.
     """
 
     weights: FloatArray
@@ -136,49 +139,49 @@ class Trained(NamedTuple):
 
 def train(
     state: LearnerState,
-    lesson: TrainingBatch,
+    training_batch: TrainingBatch,
     config: PPOConfig,
     *,
     rollouts: int,
     rng: np.random.Generator,
-) -> Trained:
-    """Return where the steps lead; none is taken once the divergence is above the target.
+) -> TrainingResult:
+    """Take PPO's steps and return the result; none is taken once the divergence exceeds the target.
 
     Minibatches are of equal size but for one decision, so that none weighs more than another.
 
     Args:
-        state: With the policy at the start of the update.
-        lesson: The training batch.
+        state: State with the policy at the start of the update.
+        training_batch: The decisions and their targets.
         config: How to learn.
-        rollouts: How many are new.
-        rng: For the order of the decisions.
+        rollouts: How many rollouts are new.
+        rng: Source of the order of the decisions.
     """
     policy, unit = state.policy, state.unit
-    decisions, split = len(lesson.batch.chosen), len(policy.weights)
+    decisions, split = len(training_batch.batch.chosen), len(policy.weights)
     parts = -(-decisions // config.minibatch)
     before = np.concatenate([policy.weights, (policy.critic - state.value_base) / unit])
-    linear, adam = before.copy(), state.adam.going_on()  # changed in place, as the network is
+    linear, adam = before.copy(), state.adam.writable_copy()  # changed in place, as the network is
     net_before = policy.net.scale_values(1.0 / unit)
-    net, net_adam = net_before.going_on(), state.net_adam.going_on()
+    net, net_adam = net_before.writable_copy(), state.net_adam.writable_copy()
     epochs = epochs_for(config, rollouts)
     norms: list[float] = []
-    started, early_stop = 0, False
+    epochs_run, early_stop = 0, False
     minibatches = (
         (epoch, part)
         for epoch in range(1, epochs + 1)
         for part in np.array_split(rng.permutation(decisions), parts)
     )
-    for started, part in minibatches:  # noqa: B007  # read after the loop
-        targets = lesson.targets.select(part)
+    for epochs_run, part in minibatches:  # noqa: B007  # read after the loop
+        targets = training_batch.targets.select(part)
         step = objective(
-            lesson.batch.select(part),
+            training_batch.batch.select(part),
             targets,
             linear[:split],
             linear[split:],
             net=net,
             config=config,
         )
-        log_ratios = (step.logprobs - targets.logprobs)[lesson.acting[part]]
+        log_ratios = (step.logprobs - targets.logprobs)[training_batch.acting[part]]
         if len(log_ratios) and k3(log_ratios) > config.target_kl:
             early_stop = True
             break
@@ -190,13 +193,13 @@ def train(
         net_adam = net_adam.descend(net.flat, step.net, learning_rate=config.net_learning_rate)
         yield_gil()
     is_same = np.array_equal(linear, before) and np.array_equal(net.flat, net_before.flat)
-    return Trained(
+    return TrainingResult(
         linear[:split],
         linear[split:],
         net.frozen(),
         adam.frozen(),
         net_adam.frozen(),
-        started,
+        epochs_run,
         early_stop,
         float(np.mean(norms)) if norms else 0.0,
         not is_same,
@@ -204,7 +207,7 @@ def train(
 
 
 def epochs_for(config: PPOConfig, rollouts: int) -> int:
-    """Return how many passes to make when so many rollouts are new."""
+    """Return how many passes to make over this many new rollouts."""
     return config.epochs or round(float(np.interp(rollouts, [8, 32, 64], [2, 6, 10])))
 
 
@@ -218,7 +221,7 @@ def k3(log_ratios: FloatArray) -> float:
 
 
 def _clip_norm(gradient: FloatArray, longest: float) -> float:
-    """Shorten a gradient that is too long, in place; return how long it was."""
+    """Shorten a gradient that is too long, in place; return its norm before that."""
     norm = float(np.sqrt(squared_length(gradient)))
     if norm > longest:
         gradient *= longest / norm
@@ -229,7 +232,7 @@ class Update(NamedTuple):
     """The result of an update.
 
     Attributes:
-        state: To go on from.
+        state: The next state.
         diagnostics: The measured figures.
         skipped_reason: Why there was nothing to learn, ``None`` when there was.
         undone: Whether the update went too far, so that the policy stayed as it was.
@@ -241,7 +244,7 @@ class Update(NamedTuple):
     undone: bool
 
 
-def update(  # its data, and who may interrupt, all keyword-only
+def update(
     state: LearnerState,
     fresh: Trajectories,
     *,
@@ -250,21 +253,23 @@ def update(  # its data, and who may interrupt, all keyword-only
     now: Circumstances = _AS_USUAL,
     rng: np.random.Generator,
 ) -> Update:
-    """Return the state after learning from new rollouts, and from older ones once more.
+    """Learn from new rollouts, and once more from older ones; return the next state.
 
     First the base of the policy follows the returns, by a bounded step; then PPO goes on from
-    there. The ratio that is clipped is to the policy between the two; what an older version did
-    counts by ``min(1, pi / mu)``. Where only PPO has nothing to go by, the base moves all the same.
-    A skipped or undone update keeps the policy and the optimiser as they are; whoever goes on from
-    the state that it returns has counted its rollouts, whoever keeps the state before has not.
+    there. The clipped ratio is to the policy between the two; decisions of older versions are
+    weighted by ``min(1, pi / mu)``. Where only PPO has nothing to learn, the base moves all the
+    same.
+    A skipped or undone update keeps the policy and the optimiser as they are; the state that it
+    returns has counted the rollouts, the state before has not.
 
     Args:
         state: From the update before.
         fresh: Rollouts never learned from.
         window: Rollouts that this policy decided and has learned from before, the newest last.
         config: How to learn.
-        now: Circumstances beside the rollouts.
-        rng: For the order of the minibatches, and for the noise of the regressions' posteriors.
+        now: Circumstances besides the rollouts.
+        rng: Source of the order of the minibatches, and of the noise of the regressions'
+            posteriors.
 
     Source:
         Schulman et al. 2017, arXiv:1707.06347; Hilton et al. 2022, arXiv:2110.00641 (decoupled
@@ -287,46 +292,48 @@ def update(  # its data, and who may interrupt, all keyword-only
     )
     paid = apply_cost(everything, now.price)
     if len(np.unique(paid.rollout_rewards)) < 2:
-        if state_counted.action_fit.deviation > 0.0:  # their reward is news to the regression
+        if state_counted.action_fit.deviation > 0.0:  # the regression can learn from their reward
             return _wait(state_after_base, diagnostics, SAME_REWARDS)
         return _skip(state_counted, diagnostics, SAME_REWARDS)
     yield_gil()
-    learned = build_batch(state_counted, state_after_base, data, paid, config=config, new=new)
+    training_batch = build_batch(
+        state_counted, state_after_base, data, paid, config=config, new=new
+    )
     diagnostics = replace(
         diagnostics,
-        window_rollouts=learned.window_rollouts,
-        effective_sample_size=learned.effective_sample_size,
-        explained_variance=_explained_variance(fresh.value, learned.returns[:decisions]),
+        window_rollouts=training_batch.window_rollouts,
+        effective_sample_size=training_batch.effective_sample_size,
+        explained_variance=_explained_variance(fresh.value, training_batch.returns[:decisions]),
     )
-    reason = _reason_to_skip(learned, config)
+    reason = _reason_to_skip(training_batch, config)
     if reason is not None:
-        # a new decision teaches the regressions, too old for the actor or not
+        # a new decision teaches the regressions even if it is too old for the actor
         known = np.isfinite(fresh.propensity) & (data.counts[:decisions] > 1)
-        if learned.acting.any() or known.any():
+        if training_batch.acting.any() or known.any():
             return _wait(state_after_base, diagnostics, reason)
         return _skip(state_counted, diagnostics, reason)
     yield_gil()
     return _train_actor(
-        state_counted, state_after_base, learned, diagnostics, config=config, rng=rng
+        state_counted, state_after_base, training_batch, diagnostics, config=config, rng=rng
     )
 
 
 def _train_actor(
     state_counted: LearnerState,
     state_after_base: LearnerState,
-    learned: TrainingBatch,
+    training_batch: TrainingBatch,
     diagnostics: Diagnostics,
     *,
     config: PPOConfig,
     rng: np.random.Generator,
 ) -> Update:
-    """Return the state after PPO's steps, or as it was before them where they led too far."""
+    """Return the state after PPO's steps, or the state before them where they went too far."""
     rollouts = diagnostics.rollouts
-    trained = train(state_after_base, learned, config, rollouts=rollouts, rng=rng)
+    trained = train(state_after_base, training_batch, config, rollouts=rollouts, rng=rng)
     if not trained.changed:
         return _wait(state_after_base, diagnostics, NO_WEIGHT)
     yield_gil()
-    diagnostics = _measure(diagnostics, learned, trained, config)
+    diagnostics = _measure(diagnostics, training_batch, trained, config)
     yield_gil()
     if not (diagnostics.kl_k3 or 0.0) <= config.max_kl:
         return Update(_count(state_counted, undone=1), diagnostics, None, True)
@@ -341,15 +348,15 @@ def _train_actor(
         ),
         adam=trained.adam,
         net_adam=trained.net_adam,
-        advantage_scale=learned.advantage_scale,
+        advantage_scale=training_batch.advantage_scale,
     )
     return Update(_count(state, updates=1), diagnostics, None, False)
 
 
 def _wait(state_after_base: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
-    """Return the update of the regressions alone: the evidence holds, only the actor waits."""
-    waiting = replace(diagnostics, ppo_skipped=reason)
-    return Update(_count(state_after_base, updates=1), waiting, None, False)
+    """Return an update of the regressions alone, without PPO's steps."""
+    diagnostics = replace(diagnostics, ppo_skipped=reason)
+    return Update(_count(state_after_base, updates=1), diagnostics, None, False)
 
 
 def _skip(state: LearnerState, diagnostics: Diagnostics, reason: str) -> Update:
@@ -361,29 +368,32 @@ def _count(state: LearnerState, **more: int) -> LearnerState:
     return replace(state, counts=state.counts._replace(**counts))
 
 
-def _reason_to_skip(learned: TrainingBatch, config: PPOConfig) -> str | None:
-    actors = int(learned.acting.sum())
+def _reason_to_skip(training_batch: TrainingBatch, config: PPOConfig) -> str | None:
+    actors = int(training_batch.acting.sum())
     if not actors:
         return "no decision with a choice and a propensity"
-    if learned.effective_sample_size < config.effective_share * actors:
+    if training_batch.effective_sample_size < config.effective_share * actors:
         return (
-            f"effective sample of {learned.effective_sample_size:.1f} is too small "
+            f"effective sample of {training_batch.effective_sample_size:.1f} is too small "
             f"for {actors} decisions"
         )
     return None
 
 
 def _measure(
-    diagnostics: Diagnostics, learned: TrainingBatch, trained: Trained, config: PPOConfig
+    diagnostics: Diagnostics,
+    training_batch: TrainingBatch,
+    trained: TrainingResult,
+    config: PPOConfig,
 ) -> Diagnostics:
-    batch, targets = learned.batch, learned.targets
+    batch, targets = training_batch.batch, training_batch.targets
     result = objective(
         batch, targets, trained.weights, trained.critic, net=trained.net, config=config
     )
-    log_ratios = (result.logprobs - targets.logprobs)[learned.acting]
+    log_ratios = (result.logprobs - targets.logprobs)[training_batch.acting]
     ratios = np.exp(log_ratios)
     after = choices(batch, trained.weights, trained.net).probabilities
-    surest = np.maximum.reduceat(after, batch.starts[:-1])[learned.acting]
+    surest = np.maximum.reduceat(after, batch.starts[:-1])[training_batch.acting]
     return replace(
         diagnostics,
         policy_loss=result.policy,
@@ -407,7 +417,7 @@ def _explained_variance(values: FloatArray, returns: FloatArray) -> float | None
     return 1.0 - float((returns - values).var()) / spread if spread > 0.0 else None
 
 
-def _base_step(  # its data, all keyword-only
+def _base_step(
     state: LearnerState,
     fresh: Trajectories,
     everything: Trajectories,
@@ -416,35 +426,37 @@ def _base_step(  # its data, all keyword-only
     now: Circumstances,
     rng: np.random.Generator,
 ) -> tuple[LearnerState, LearnerState, Batch, float]:
-    """Return the state that has learned from the returns of new rollouts, but not by PPO yet.
+    """Add new rollouts to the regressions and move the base; PPO's steps come after.
 
     Args:
         state: From the update before.
         fresh: Rollouts never seen before.
-        everything: The same, and older ones after them.
+        everything: The same rollouts, followed by older ones.
         config: How to learn.
-        now: Circumstances beside the rollouts.
-        rng: Draws the noise of the regressions' posteriors.
+        now: Circumstances besides the rollouts.
+        rng: Source of the noise of the regressions' posteriors.
 
     Returns:
-        The state with the new rollouts in the sums, its policy still the version before; the same
-        with the policy whose base follows the sums, where PPO goes on from; ``[N]`` decisions under
-        that policy; and its mean divergence (in nats) from the version before.
+        The state whose sums include the new rollouts, its policy still the version before; the
+        same state with the policy whose base follows the sums, from which PPO goes on; ``[N]``
+        decisions under that policy; and its mean divergence (in nats) from the version before.
     """
-    counted = _judge(state, fresh, config)
+    state_counted = _update_trust(state, fresh, config)
     yield_gil()
-    counted = counted.counting(fresh, everything)
+    state_counted = state_counted.count_rollouts(fresh, everything)
     yield_gil()
     changed = now.doubted is not None and bool(now.doubted.any())
     if now.doubted is not None and changed:
-        options = _chosen(fresh, np.flatnonzero(now.doubted))
-        counted = counted.forgetting(options, penalty=config.penalty, rng=rng)
-    policy = replace(counted.policy, scale=counted.scale, rollouts=counted.counts.rollouts)
+        options = _chosen_slots(fresh, np.flatnonzero(now.doubted))
+        state_counted = state_counted.forget(options, penalty=config.penalty, rng=rng)
+    policy = replace(
+        state_counted.policy, scale=state_counted.scale, rollouts=state_counted.counts.rollouts
+    )
     yield_gil()
     data = batch_without_base(policy, everything)
     yield_gil()
-    new = len((fresh if counted.action_fit.samples else everything).encoded)
-    counted = counted.learning(
+    new = len((fresh if state_counted.action_fit.samples else everything).encoded)
+    state_counted = state_counted.learn_returns(
         data.select(np.arange(new)),
         rewards_to_go(everything, gamma=config.gamma)[:new],
         costs_to_go(everything)[:new],
@@ -452,7 +464,7 @@ def _base_step(  # its data, all keyword-only
         penalty=config.penalty,
         rng=rng,
     )
-    goal = _goal(counted, data, config, price=now.price, new=len(fresh.encoded))
+    goal = _goal(state_counted, data, config, price=now.price, new=len(fresh.encoded))
     yield_gil()
     policy, base_kl = _move_base(
         policy,
@@ -463,133 +475,133 @@ def _base_step(  # its data, all keyword-only
         bound=inf if changed else config.base_kl,
     )
     yield_gil()
-    moved = data.under(policy)
+    data = data.under(policy)
     yield_gil()
-    value_base = counted.expectation(now.price)
+    value_base = state_counted.expectation(now.price)
     policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))
-    started = replace(counted, policy=policy, value_base=frozen(value_base))
-    started = started.knowing(data.contexts.slots, data.rows.slots)
-    return counted, started, moved, base_kl
+    state_after_base = replace(state_counted, policy=policy, value_base=frozen(value_base))
+    state_after_base = state_after_base.add_features(data.contexts.slots, data.rows.slots)
+    return state_counted, state_after_base, data, base_kl
 
 
 def _goal(
-    counted: LearnerState,
+    state_counted: LearnerState,
     data: Batch,
     config: PPOConfig,
     *,
     price: float,
     new: int,
 ) -> Base:
-    """Return the base that the sums ask for, which tries what is in doubt in these contexts.
+    """Return the base that the sums imply, its exploration scaled by how much contexts differ.
 
     Args:
-        counted: Has learned from the new rollouts.
+        state_counted: State that has learned from the new rollouts.
         data: All decisions, the new ones first.
         config: How to learn.
         price: Price of one unit of safety cost.
         new: How many decisions are new.
     """
     goal = base_of(
-        counted.action_fit,
+        state_counted.action_fit,
         sharpness=config.sharpness,
         exploration=config.exploration,
         penalty=config.penalty,
         multiplier=price,
-        together=counted.counts.decisions / max(counted.counts.rollouts, 1),
-        kernels=counted.kernels,
+        together=state_counted.counts.decisions / max(state_counted.counts.rollouts, 1),
+        kernels=state_counted.kernels,
     )
     yield_gil()
     return goal._replace(exploration=goal.exploration / _variety(goal, data, new=new))
 
 
-def _judge(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
-    """Return the state that knows how well it foresaw what followed new decisions of its own."""
+def _update_trust(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
+    """Update the trust in kernels by how well they predicted the returns of new decisions."""
     if not state.kernels.fits:
         return state
     policy = replace(state.policy, scale=state.scale)
     data = batch(policy, fresh)
     ours = np.flatnonzero(np.isfinite(fresh.propensity))
-    some = data.select(ours)
-    likely = choices(some, policy.weights, policy.net).probabilities
-    return state.judging(some, rewards_to_go(fresh, gamma=config.gamma)[ours], likely)
+    data = data.select(ours)
+    probabilities = choices(data, policy.weights, policy.net).probabilities
+    return state.update_trust(data, rewards_to_go(fresh, gamma=config.gamma)[ours], probabilities)
 
 
 def _variety(goal: Base, data: Batch, *, new: int) -> float:
-    """Return by how much less needs to be tried on purpose, because contexts differ.
+    """Return the factor by which less exploration is needed, because contexts differ.
 
-    What an option is worth here or there is found out anyway as contexts come by; what it is worth
-    at all is not.
+    What an option is worth in one context or another is learned anyway as contexts vary; what it is
+    worth on average is not.
 
     Args:
-        goal: What is doubted.
+        goal: The base whose uncertainty counts.
         data: Decisions, the new ones first, the newest of the others last.
-        new: How many are new.
+        new: How many decisions are new.
 
     Source:
         Bastani, Bayati and Khosravi 2021, "Mostly exploration-free algorithms for contextual
         bandits": where contexts vary enough, even no exploration is enough.
     """
     decisions = len(data.chosen)
-    older = min(decisions - new, max(_LOOKED_AT - new, 0))
-    some = data.select(
-        np.concatenate([np.arange(min(new, _LOOKED_AT)), np.arange(decisions - older, decisions)])
+    older = min(decisions - new, max(_SAMPLED - new, 0))
+    sample = data.select(
+        np.concatenate([np.arange(min(new, _SAMPLED)), np.arange(decisions - older, decisions)])
     )
-    return goal.variety(some.options, some.rows.slots[some.rows.starts[:-1]])
+    return goal.variety(sample.options, sample.names)
 
 
-def _chosen(fresh: Trajectories, decisions: IntArray) -> IntArray:
-    """Return the slots of the entries of the options that these decisions chose, each once."""
-    chosen = []
+def _chosen_slots(fresh: Trajectories, decisions: IntArray) -> IntArray:
+    """Return the distinct slots of the entries of the options that these decisions chose."""
+    slots = []
     for n in decisions.tolist():
         encoded, row = fresh.encoded[n], int(fresh.chosen[n]) + 1
-        chosen.append(encoded.indices[encoded.starts[row] : encoded.starts[row + 1]])
-    return np.unique(np.concatenate(chosen)).astype(np.int64)
+        slots.append(encoded.indices[encoded.starts[row] : encoded.starts[row + 1]])
+    return np.unique(np.concatenate(slots)).astype(np.int64)
 
 
 def _move_base(
     policy: Policy, data: Batch, goal: Base, *, before: Policy, fresh: Trajectories, bound: float
 ) -> tuple[Policy, float]:
-    """Return the policy with its base as far toward the goal as the bound allows, and how far.
+    """Move the base toward the goal as far as the bound allows; return the policy and how far.
 
     Args:
-        policy: With the scale to come.
+        policy: Policy with the new scale.
         data: All decisions under that scale, the new ones first.
-        goal: Where to.
+        goal: The base to move toward.
         before: The version before.
-        fresh: The new decisions, which the divergence is measured on.
-        bound: In nats.
+        fresh: The new decisions, on which the divergence is measured.
+        bound: Largest divergence, in nats.
     """
-    then = choices(batch(before, fresh), before.weights, before.net).probabilities
+    old = choices(batch(before, fresh), before.weights, before.net).probabilities
     yield_gil()
     new = data.select(np.arange(len(fresh.encoded)))
-    if before.base.kernel.is_heard or goal.kernel.is_heard:
-        new = new.heard_by(policy)
-    near = before.base.estimates_by_source(new.options, new.kernel_view)
+    if before.base.kernel.is_trusted or goal.kernel.is_trusted:
+        new = new.with_waves(policy)
+    near = before.base.estimates_by_source(new.options, new.kernel_input)
     yield_gil()
-    far = goal.estimates_by_source(new.options, new.kernel_view)
+    far = goal.estimates_by_source(new.options, new.kernel_input)
     yield_gil()
     preferred = policy.default_bonus * new.preferred
     divergence, share = 0.0, 1.0
     for _ in range(_TRIES):
-        bounded = _between(near, far, share)
-        bonus = (1.0 - share) * before.base.exploration + share * goal.exploration
-        part = goal._replace(exploration=bonus)
-        ridge = base_logits(part, bounded, new.starts, new.explored)
-        now = choices(new._replace(base=preferred + ridge), policy.weights, policy.net)
-        divergence = _divergence(then, now.probabilities) / len(new.chosen)
+        estimates = _interpolate(near, far, share)
+        exploration = (1.0 - share) * before.base.exploration + share * goal.exploration
+        base = goal._replace(exploration=exploration)
+        ridge = base_logits(base, estimates, new.starts, new.explored)
+        moved = choices(new._replace(base=preferred + ridge), policy.weights, policy.net)
+        divergence = _divergence(old, moved.probabilities) / len(new.chosen)
         if divergence <= bound:
             break
         yield_gil()
         share *= min(0.7, float(np.sqrt(bound / divergence)))  # near 0 it grows with its square
-    moved = goal if share == 1.0 else goal.near(before.base, share)
-    return replace(policy, base=moved), divergence
+    base = goal if share == 1.0 else goal.interpolate(before.base, share)
+    return replace(policy, base=base), divergence
 
 
-def _between(near: Parted, far: Parted, share: float) -> Estimates:
-    """Return what the base says that is this share of the way, as sure as at its end."""
+def _interpolate(near: EstimatesBySource, far: EstimatesBySource, share: float) -> Estimates:
+    """Interpolate between the estimates of two bases; uncertainty is taken from ``far``."""
     gains = (1.0 - share) * near.slopes.gains + share * far.slopes.gains
-    before = np.where(near.known, near.kernels, far.kernels)  # as ``Kernel.near``
-    return Parted(
+    before = np.where(near.known, near.kernels, far.kernels)  # as ``Kernel.interpolate``
+    return EstimatesBySource(
         far.slopes._replace(gains=gains),
         (1.0 - share) * before + share * far.kernels,
         far.known,
@@ -597,6 +609,6 @@ def _between(near: Parted, far: Parted, share: float) -> Estimates:
     ).blend()
 
 
-def _divergence(then: FloatArray, now: FloatArray) -> float:
+def _divergence(old: FloatArray, new: FloatArray) -> float:
     tiny = float(np.finfo(np.float64).tiny)
-    return float((then * np.log(np.maximum(then, tiny) / np.maximum(now, tiny))).sum())
+    return float((old * np.log(np.maximum(old, tiny) / np.maximum(new, tiny))).sum())

@@ -1,11 +1,12 @@
-"""Ridge regression kept up to date decision by decision, with its full uncertainty.
+"""Recursive ridge regression, updated decision by decision, with draws from its posterior.
 
-The base of a policy. Every sample costs the square of the features seen, no system is ever solved,
-and nothing goes through a linear algebra library, so the bits depend on no number of threads.
+The base of a policy. A sample costs the square of the number of features seen, no system is ever
+solved, and nothing goes through a linear algebra library, so the bits do not depend on the number
+of threads.
 
-Beside the targets, the same regression is run on noise. What it makes of the noise are draws from
-the posterior of its weights, so that a few of them per feature tell how sure it is of any
-combination of features: a decision needs no matrix.
+Besides the targets, the same regression is run on noise. Its weights for the noise are draws from
+the posterior, so that a few per feature give the uncertainty of any combination of features: a
+decision needs no matrix.
 """
 
 from collections.abc import Mapping
@@ -18,29 +19,29 @@ from tau_live.rl.crossing import Crossed
 from tau_live.rl.throttle import yield_gil
 
 DRAWS = 32
-"""From the posterior: the uncertainty of a combination is known to one part in eight."""
+"""Draws from the posterior: the uncertainty of a combination is known to one part in eight."""
 
 UNSEEN, LEFT_OUT = -1, -2
-"""Instead of a column: the feature never came, or came when there was none left."""
+"""In place of a column: the feature was never seen, or came when no column was left."""
 
 REWARD, COST, ONE = 0, 1, 2
 TARGETS = 3
 _MOMENTS = 6  # of rewards and costs, three each
 NUMBERS = 1 + _MOMENTS
 OF_SQUARES = [0, 2, 3, 5, 6]
-"""Which of the numbers of a regression are at least 0: how many samples, and sums of squares."""
+"""Indices of the numbers of a regression that are at least 0: samples, and sums of squares."""
 
-_LEAST_NOISE = 0.01  # of the spread of returns: nothing is believed to be known better
+_LEAST_NOISE = 0.01  # smallest noise, as a share of the deviation of returns
 
 
 class Columns(NamedTuple):
-    """Which features have a column of their own: the first that came, until there are enough.
+    """Which features have a column of their own: the first that came, up to a limit.
 
-    What comes when all are taken is as if it were not there; the scorer still learns from it.
+    Features that come when all columns are taken are ignored; the scorer still learns from them.
 
     Attributes:
         of: ``[slots]``, the column of every hashed feature, or ``UNSEEN`` or ``LEFT_OUT``.
-        used: How many columns there are.
+        used: How many columns are used.
         most: How many there may be.
     """
 
@@ -50,7 +51,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def none(cls, slots: int, most: int) -> "Columns":
-        """Return the columns of nothing seen yet."""
+        """Return the columns before any feature was seen."""
         return cls(np.full(slots, UNSEEN, dtype=np.int32), 0, most)
 
     def including(self, slots: IntArray) -> "Columns":
@@ -67,19 +68,19 @@ class Columns(NamedTuple):
 
 
 class Regression(NamedTuple):
-    """Everything a regression needs of the past.
+    """The state of a regression.
 
     Attributes:
-        columns: Which features it knows.
+        columns: The features that it knows.
         covariance: ``[D, D]``, inverse of the penalised sum of outer products.
         weights: ``[D, TARGETS + draws]``: of the reward, the cost, a constant 1, and of noise.
         samples: How many.
-        mean: Of the rewards.
-        squares: Of the rewards, sum of squared distances from their mean.
-        residuals: Of the rewards, sum of squared errors, each foreseen from the samples before.
-        cost_mean: Of the costs, an unknown one counting as what was expected.
-        cost_squares: Of the known costs, sum of squared distances from their mean.
-        cost_residuals: Of the known costs, as of the rewards.
+        mean: Mean reward.
+        squares: Sum of squared distances of the rewards from their mean.
+        residuals: Sum of squared errors of the rewards, each predicted from the samples before.
+        cost_mean: Mean cost, an unknown one counting as the mean before it.
+        cost_squares: Sum of squared distances of the costs from their mean.
+        cost_residuals: Sum of squared errors of the known costs, predicted likewise.
     """
 
     columns: Columns
@@ -95,7 +96,7 @@ class Regression(NamedTuple):
 
     @classmethod
     def empty(cls, slots: int, most: int, *, draws: int = DRAWS) -> "Regression":
-        """Return the regression on nothing."""
+        """Return the regression without samples."""
         weights = np.zeros((0, TARGETS + draws))
         return cls(Columns.none(slots, most), np.zeros((0, 0)), weights, 0, *[0.0] * _MOMENTS)
 
@@ -111,7 +112,7 @@ class Regression(NamedTuple):
 
     @property
     def noise(self) -> float:
-        """Standard deviation of what is left unexplained of the rewards."""
+        """Standard deviation of the rewards' residuals."""
         return max(self._root_mean(self.residuals), _LEAST_NOISE * self.deviation)
 
     @property
@@ -121,7 +122,7 @@ class Regression(NamedTuple):
 
     @property
     def cost_noise(self) -> float:
-        """Standard deviation of what is left unexplained of the costs."""
+        """Standard deviation of the costs' residuals."""
         return max(self._root_mean(self.cost_residuals), _LEAST_NOISE * self.cost_deviation)
 
     @property
@@ -137,7 +138,7 @@ class Regression(NamedTuple):
         return weights
 
     def gain(self, mean: float, *, cost_mean: float = 0.0, multiplier: float = 0.0) -> FloatArray:
-        """Return ``[slots]`` weights of reward less multiplied cost, both less these means."""
+        """Return ``[slots]`` weights of the reward less the priced cost, both centred."""
         reward, cost, intercept = (self.weights[:, at] for at in (REWARD, COST, ONE))
         padded = np.append(
             reward - mean * intercept - multiplier * (cost - cost_mean * intercept), 0.0
@@ -145,7 +146,7 @@ class Regression(NamedTuple):
         weights: FloatArray = padded[np.maximum(self.columns.of, -1)]
         return weights
 
-    def including(  # its data, and who may interrupt, all keyword-only
+    def including(
         self,
         features: Crossed,
         rewards: FloatArray,
@@ -158,12 +159,12 @@ class Regression(NamedTuple):
         """Return the regression with more samples.
 
         Args:
-            features: Of ``M`` samples.
+            features: Features of ``M`` samples.
             rewards: ``[M]``.
             costs: ``[M]``, NaN where unknown; ``None`` where none is known.
-            penalty: On squared weights, above 0; the mean is not penalised.
-            rng: Draws the noise.
-            cost_mean: Of all costs, where that is not the mean of those that come here.
+            penalty: Ridge penalty on squared weights, above 0; the mean is not penalised.
+            rng: Source of the noise.
+            cost_mean: Mean of all costs, where these samples are only some of them.
 
         Source:
             Plackett 1950, "Some theorems in least squares" (recursive least squares); the noise
@@ -173,17 +174,12 @@ class Regression(NamedTuple):
             return self
         costs = np.full(len(rewards), np.nan) if costs is None else costs
         grown = _widen(self, features.slots, penalty=penalty, rng=rng)
-        updated = _with_moments(grown, rewards, costs)
+        updated = _update_moments(grown, rewards, costs)
         updated = updated if cost_mean is None else updated._replace(cost_mean=cost_mean)
-        return _learning(updated, features, rewards, costs, rng=rng)
+        return _update_weights(updated, features, rewards, costs, rng=rng)
 
-    def forgetting(
-        self, slots: IntArray, *, penalty: float, rng: np.random.Generator
-    ) -> "Regression":
-        """Return the regression that knows nothing of these features any more.
-
-        What is known of all others stays as it is.
-        """
+    def forget(self, slots: IntArray, *, penalty: float, rng: np.random.Generator) -> "Regression":
+        """Return the regression with these features unlearned, all others as they are."""
         columns = np.unique(self.columns.of[slots])
         columns = columns[columns >= 0]
         covariance, weights = self.covariance.copy(), self.weights.copy()
@@ -197,14 +193,14 @@ class Regression(NamedTuple):
 
     @property
     def numbers(self) -> FloatArray:
-        """``[NUMBERS]``, how many samples, and the moments."""
+        """``[NUMBERS]``, the sample count and the moments."""
         return np.array([self.samples, *self[-_MOMENTS:]])
 
     def _root_mean(self, squares: float) -> float:
         return float(np.sqrt(squares / max(self.samples, 1)))
 
     def arrays(self, prefix: str) -> dict[str, Array]:
-        """Return everything by name; of the symmetric covariance one half."""
+        """Return all arrays by name; of the symmetric covariance one half."""
         upper = np.triu_indices(len(self.covariance))
         return {
             f"{prefix}_columns": self.columns.of,
@@ -227,15 +223,15 @@ class Regression(NamedTuple):
         if min(numbers[at] for at in OF_SQUARES) < 0.0 or not 0 <= used <= most:
             raise ValueError(f"{prefix}_numbers are out of range: {numbers!r}")
         size = int(used)
-        of = required_array(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
-        if len(of) and (of.min() < LEFT_OUT or of.max() >= max(size, 0)):
+        columns = required_array(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
+        if len(columns) and (columns.min() < LEFT_OUT or columns.max() >= max(size, 0)):
             raise ValueError(f"{prefix}_columns must be within [{LEFT_OUT}, {size})")
         covariance = np.zeros((size, size))
         upper = np.triu_indices(size)
         covariance[upper] = required_array(arrays, f"{prefix}_covariance", (len(upper[0]),))
         covariance.T[upper] = covariance[upper]
         weights = required_array(arrays, f"{prefix}_weights", (size, TARGETS + draws))
-        return cls(Columns(of, size, most), covariance, weights, int(samples), *moments)
+        return cls(Columns(columns, size, most), covariance, weights, int(samples), *moments)
 
 
 def _widen(
@@ -256,7 +252,7 @@ def _widen(
     )
 
 
-def _with_moments(fit: Regression, rewards: FloatArray, costs: FloatArray) -> Regression:
+def _update_moments(fit: Regression, rewards: FloatArray, costs: FloatArray) -> Regression:
     samples = fit.samples + len(rewards)
     share = len(rewards) / samples
     mean = float(np.add.reduce(rewards)) / len(rewards)
@@ -275,7 +271,7 @@ def _with_moments(fit: Regression, rewards: FloatArray, costs: FloatArray) -> Re
     )
 
 
-def _learning(
+def _update_weights(
     fit: Regression,
     features: Crossed,
     rewards: FloatArray,

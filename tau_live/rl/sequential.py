@@ -1,18 +1,18 @@
-"""Is the learner better than the control? Tested after every rollout, and still a proof.
+"""Sequential test of the learner against the control, valid after every rollout.
 
 A confidence sequence holds at all times at once, so one may look as often as one likes and stop
-when one likes. The ones here are empirical-Bernstein sequences for means that may change while
-they are watched: with a prediction ``y[t]`` and ``x[t] - y[t] >= -1``,
+when one likes. These are empirical-Bernstein sequences for means that may change over time: with a
+prediction ``y[t]`` and ``x[t] - y[t] >= -1``,
 
     M[t] = mean over k of exp(bet[k] * sum(x - E[x | past]) - psi(bet[k]) * sum((x - y)**2)),
     psi(bet) = -log(1 - bet) - bet,
 
-is a supermartingale that starts at 1, so it reaches ``1 / alpha`` with probability ``alpha`` at
-most. Mixing over fixed bets, instead of plugging one bet in that shrinks with time, gives every
-rollout the same weight, so what is bounded is the plain average difference so far and not mostly
-that of a learner's first attempts. It is also sharper: to prove a difference of 0.10 at half share,
-the plug-in needed 4.1 times as many rollouts (3,964 against 968, median of 60, Bernoulli rewards,
-alpha 0.03).
+is a supermartingale that starts at 1, so it reaches ``1 / alpha`` with probability at most
+``alpha``. Mixing over fixed bets, instead of plugging in one bet that shrinks with time, gives
+every rollout the same weight, so the bound is on the plain average difference so far and not mostly
+on that of a learner's first attempts. It is also sharper: to prove a difference of 0.10 at half
+share, the plug-in needed 4.1 times as many rollouts (3,964 against 968, median of 60, Bernoulli
+rewards, alpha 0.03).
 
 Source:
     Howard, Ramdas, McAuliffe and Sekhon 2021, arXiv:1810.08240, theorem 4 (the sequence, for
@@ -33,15 +33,15 @@ _STEPS = 8  # of Newton's; 5 reach the last digit for sums of squares up to 1e7
 
 
 def radius(squares: FloatArray, *, alpha: float) -> FloatArray:
-    """Return how far a sum may be above its expectation, ever, but with probability ``alpha``.
+    """Return the bound that a sum's excess over its expectation ever passes with at most ``alpha``.
 
     The root ``s`` of ``mean(exp(bets * s - psi(bets) * squares)) = 1 / alpha``, found from above by
     Newton's method: the logarithm of the left side is convex in ``s``, so each step ends at or
-    above the root, and what is returned errs on the safe side.
+    above the root, and the result errs on the safe side.
 
     Args:
-        squares: ``[...]``, sums of squared distances from what had been predicted, at least 0.
-        alpha: In ``(0, 1)``.
+        squares: ``[...]``, sums of squared distances from the predictions, at least 0.
+        alpha: Probability of error, in ``(0, 1)``.
 
     Returns:
         ``[...]``, above 0.
@@ -68,9 +68,9 @@ class Interval(NamedTuple):
     """Bounds that hold at all times, each on its own, and the estimate between them.
 
     Attributes:
-        lower: Not above the truth, but with probability ``alpha``.
-        estimate: The best single guess; the middle of what is possible while nothing was seen.
-        upper: Not below the truth, but with probability ``alpha``.
+        lower: Not above the truth, except with probability ``alpha``.
+        estimate: The point estimate; the middle of the range while there is no evidence.
+        upper: Not below the truth, except with probability ``alpha``.
     """
 
     lower: float
@@ -96,25 +96,25 @@ class Difference(NamedTuple):
 
     which is the doubly robust importance-weighted difference times ``p * (1 - p)``. It stays within
     the width of the range however small a share is, and a rollout counts by how much it can tell,
-    so shares may change on the way, as long as they do not depend on what comes after them. Each
-    side divides ``h`` by its own predictable bound. What is bounded is the average of ``mu1 - mu0``
-    over the rollouts, weighted like this; with one share and a settled ``c`` that is the plain
-    average. Rollouts with a share of 0 or 1 tell nothing.
+    so shares may change over time, as long as they do not depend on later rollouts. Each side
+    divides ``h`` by its own predictable bound. The bounds are on the average of ``mu1 - mu0`` over
+    the rollouts, weighted like this; with one share and a settled ``c`` that is the plain average.
+    Rollouts with a share of 0 or 1 tell nothing.
 
     Known rollouts until a difference is proven (median of 100, successes at a rate of 0.5 in the
     control, alpha 0.012): at half share 336 for 0.20, 1,216 for 0.10, 4,380 for 0.05; at shares of
     0.25 or 0.80 about 1.5 times, at 0.05 or 0.95 about 6 times as many.
 
     Attributes:
-        lowest: Of the declared range, in units of the numbers.
-        highest: Of the declared range, above ``lowest``.
+        lowest: Lower end of the declared range, in units of the numbers.
+        highest: Upper end of the declared range, above ``lowest``.
         learner_count: Rollouts of the learner with a known number.
         learner_total: Sum of their numbers, the range scaled to ``[0, 1]``.
         control_count: Rollouts of the control with a known number.
         control_total: Sum of their numbers, scaled alike.
         rising_total: Sum of ``h`` over its bound, for the lower bound.
         rising_weight: Sum of ``p * (1 - p)`` over that bound.
-        rising_square: Sum of squared distances from what was predicted.
+        rising_square: Sum of squared distances from the predictions.
         falling_total: The same for the upper bound.
         falling_weight: The same for the upper bound.
         falling_square: The same for the upper bound.
@@ -135,7 +135,7 @@ class Difference(NamedTuple):
 
     @classmethod
     def within(cls, lowest: float, highest: float) -> Self:
-        """Return what is known before any rollout.
+        """Return the evidence before any rollout.
 
         Raises:
             ValueError: The range is empty or not finite.
@@ -143,16 +143,16 @@ class Difference(NamedTuple):
         return cls(*_checked_range(lowest, highest))
 
     def including(self, values: FloatArray, *, learner: BoolArray, shares: FloatArray) -> Self:
-        """Return what is known with more rollouts; one by one gives the same bits.
+        """Return the evidence with more rollouts; one by one gives the same bits.
 
         Rollouts must come in an order that does not depend on their numbers, such as that in which
         they began: if failures are counted at once and successes late, the failures are
         counted against whichever arm has more of them.
 
         Args:
-            values: ``[N]``; what is not a finite number within the declared range is left out.
+            values: ``[N]``; values that are not finite or outside the declared range are left out.
             learner: ``[N]``, whether the learner decided the rollout.
-            shares: ``[N]``, the probability with which it would, in ``[0, 1]``.
+            shares: ``[N]``, the probability of the learner's assignment, in ``[0, 1]``.
 
         Raises:
             ValueError: The lengths differ, a share is not a probability, or an arm decided that
@@ -170,13 +170,13 @@ class Difference(NamedTuple):
         alpha: float,
         every: int,
     ) -> Bounds:
-        """Return the bounds that ``interval`` would give after every so many of more rollouts.
+        """Return the bounds that ``interval`` would give as more rollouts come, at regular looks.
 
         Args:
             values: As in ``including``.
             learner: As in ``including``.
             shares: As in ``including``.
-            alpha: Of each bound, in ``(0, 1)``.
+            alpha: Probability of error of each bound, in ``(0, 1)``.
             every: Rollouts from one look to the next, at least 1.
 
         Raises:
@@ -215,18 +215,20 @@ class Difference(NamedTuple):
     def _paths(
         self, values: FloatArray, learner: BoolArray, shares: FloatArray
     ) -> dict[str, FloatArray]:
-        """Return ``[N+1]`` every running number before the first and after each rollout."""
+        """Return ``[N+1]`` each running number, before the first rollout and after each."""
         _check_assignment(values, learner, shares)
         known, units = _units(values, self.lowest, self.highest)
         paths: dict[str, FloatArray] = {}
         for arm, ours in (("learner", known & learner), ("control", known & ~learner)):
-            paths[f"{arm}_count"] = _running(getattr(self, f"{arm}_count"), ours.astype(np.float64))
-            paths[f"{arm}_total"] = _running(getattr(self, f"{arm}_total"), ours * units)
-        learned, controlled = _arm_means(paths)
-        center = (1.0 - shares) * learned + shares * controlled
+            paths[f"{arm}_count"] = _running_sums(
+                getattr(self, f"{arm}_count"), ours.astype(np.float64)
+            )
+            paths[f"{arm}_total"] = _running_sums(getattr(self, f"{arm}_total"), ours * units)
+        learner_means, control_means = _arm_means(paths)
+        center = (1.0 - shares) * learner_means + shares * control_means
         overlap = shares * (1.0 - shares)
         gains = (learner - shares) * (units - center)
-        expected = overlap * (learned - controlled)
+        expected = overlap * (learner_means - control_means)
         useful = known & (overlap > 0.0)
         for side, sign, below in (("rising", 1.0, center), ("falling", -1.0, 1.0 - center)):
             worst = np.maximum((1.0 - shares) * below, shares * (1.0 - below))
@@ -237,37 +239,37 @@ class Difference(NamedTuple):
                 ("square", np.square((gains - expected) / bound)),
             ):
                 field = f"{side}_{name}"
-                paths[field] = _running(getattr(self, field), np.where(useful, step, 0.0))
+                paths[field] = _running_sums(getattr(self, field), np.where(useful, step, 0.0))
         return paths
 
 
 def _arm_means(paths: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Return ``[N]`` the arms' means before each rollout, each drawn a little to that of both."""
+    """Return ``[N]`` the arms' means before each rollout, shrunk a little to the common mean."""
     before = {name: path[:-1] for name, path in paths.items()}
     total = before["learner_total"] + before["control_total"] + 0.5
-    both = total / (before["learner_count"] + before["control_count"] + 1.0)
-    learned = (before["learner_total"] + both) / (before["learner_count"] + 1.0)
-    controlled = (before["control_total"] + both) / (before["control_count"] + 1.0)
-    return learned, controlled
+    pooled = total / (before["learner_count"] + before["control_count"] + 1.0)
+    learner = (before["learner_total"] + pooled) / (before["learner_count"] + 1.0)
+    control = (before["control_total"] + pooled) / (before["control_count"] + 1.0)
+    return learner, control
 
 
 def _lower_bound(
     numbers: Mapping[str, FloatArray], side: str, width: float, alpha: float
 ) -> FloatArray:
-    """Return ``[M]`` what the learner's lead, or with ``falling`` its lag, is at least."""
+    """Return ``[M]`` the lower bound of the learner's lead, or with ``falling`` of its lag."""
     total, weight = numbers[f"{side}_total"], numbers[f"{side}_weight"]
     proven = total - radius(numbers[f"{side}_square"], alpha=alpha)
     lead = np.divide(proven, weight, out=np.full_like(proven, -1.0), where=weight > 0.0)
     return width * np.clip(lead, -1.0, 1.0)
 
 
-def _running(start: float, steps: FloatArray) -> FloatArray:
+def _running_sums(start: float, steps: FloatArray) -> FloatArray:
     """Return ``[N+1]`` running sums, added one after the other whatever ``N`` is."""
     return np.add.accumulate(np.append(start, steps))
 
 
 def _units(values: FloatArray, lowest: float, highest: float) -> tuple[BoolArray, FloatArray]:
-    """Return ``[N]`` which numbers are known, and all scaled to ``[0, 1]``, the others as 0."""
+    """Return ``[N]`` which values are known, and ``[N]`` all scaled to ``[0, 1]``, others as 0."""
     known = (values >= lowest) & (values <= highest)  # NaN compares false
     return known, (np.where(known, values, lowest) - lowest) / (highest - lowest)
 

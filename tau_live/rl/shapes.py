@@ -1,7 +1,7 @@
 """Packed features of decisions that differ in numbers alone, as most decisions of a log do.
 
-What is packed of the second of them is kept with the places of its numbers, and for the others
-only these are filled in: that takes a fifth of the time and makes the same bytes.
+The second such decision is cached in packed form with the offsets of its numbers; for later ones
+only the numbers are filled in, which takes a fifth of the time and makes the same bytes.
 """
 
 import struct
@@ -15,7 +15,7 @@ from tau_live.rl.features import LARGEST, Encoded, Frame, encode, frame_of, pack
 _KEPT = 512
 _ENTRIES = 64
 _CHARS = 2_048
-"""A context of more entries, or more characters, hardly comes again; and no row is ever cut."""
+"""A context of more entries, or more characters, hardly recurs; and no row is ever cut."""
 
 _NAMES = frozenset({str})
 _NUMBERS = frozenset({float, int, bool})
@@ -31,8 +31,8 @@ class _Shape(NamedTuple):
 
     Attributes:
         frame: The packed form beside the values.
-        values: The values of one of them, packed.
-        places: Which values of its context are numbers, and at which byte each is packed.
+        values: The packed values of one such decision.
+        places: Index of each number in the context, and its byte offset in the packed values.
         skipped: How many features could not be used.
     """
 
@@ -43,7 +43,7 @@ class _Shape(NamedTuple):
 
 
 class Shapes:
-    """Packs features; what it remembers changes nothing but the time.
+    """Packs features, with a cache that affects nothing but speed.
 
     Args:
         width: How many slots names are hashed into.
@@ -54,7 +54,7 @@ class Shapes:
         self._shapes: dict[_Form, _Shape | None] = {}
 
     def pack(self, context: Mapping[str, object], names: tuple[str, ...]) -> bytes:
-        """Return what ``pack`` makes of what ``encode`` makes of options that are mere names."""
+        """Return the packed features of a context and of options without features."""
         values = (*context.values(),)
         kinds = (*map(type, values),)
         if not _SCALARS.issuperset(kinds) or not _NAMES.issuperset(map(type, context)):
@@ -73,7 +73,7 @@ class Shapes:
         return encode(context, [(name, None) for name in names], width=self._width)
 
     def _remember(self, form: _Form, encoded: Encoded) -> None:
-        """Remember what is common to decisions of a form, when it comes for the second time."""
+        """Cache the shape of a form when it comes for the second time."""
         own, kinds, texts, names = form
         if len(own) > _ENTRIES or sum(len(str(text)) for text in (*own, *texts, *names)) > _CHARS:
             return
@@ -84,7 +84,7 @@ class Shapes:
             return
         numbers = [n for n, kind in enumerate(kinds) if kind in _NUMBERS]
         places = np.flatnonzero(encoded.numeric[: encoded.starts[1]])
-        if len(places) == len(numbers):  # else one was too large
+        if len(places) == len(numbers):  # else a number was too large
             values = encoded.values.astype("<f4").tobytes()
             at = (places * _FLOAT.size).tolist()
             shape = _Shape(
@@ -94,7 +94,7 @@ class Shapes:
 
 
 def _fill(shape: _Shape, values: Sequence[object]) -> bytes | None:
-    """Return what is packed of a decision of this form; ``None`` if a number is too large."""
+    """Return the packed features of a decision of this form; ``None`` if a number is too large."""
     filled = bytearray(shape.values)
     for n, at in shape.places:
         number = values[n]

@@ -53,18 +53,18 @@ class Adam(NamedTuple):
         """Return the state before the first step."""
         return cls(frozen(np.zeros(size)), frozen(np.zeros(size)), 0)
 
-    def going_on(self) -> "Adam":
-        """Return a copy to take steps with."""
+    def writable_copy(self) -> "Adam":
+        """Return a writable copy, for ``descend``."""
         return Adam(self.first.copy(), self.second.copy(), self.steps)
 
     def frozen(self) -> "Adam":
-        """Return a copy that nothing changes any more."""
+        """Return a read-only copy."""
         return Adam(frozen(self.first), frozen(self.second), self.steps)
 
     def descend(
         self, parameters: FloatArray, gradient: FloatArray, *, learning_rate: float
     ) -> "Adam":
-        """Move ``parameters [S]`` one step down ``gradient [S]``, which is used up.
+        """Move ``parameters [S]`` one step down ``gradient [S]``, which is overwritten.
 
         ``p - learning_rate * (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + epsilon)``. Parameters
         and moments are changed in place.
@@ -73,12 +73,12 @@ class Adam(NamedTuple):
             The same moments, one step on.
 
         Source:
-            Kingma and Ba 2015, arXiv:1412.6980, algorithm 1, its corrections of bias put together
-            as in the last line of section 2.
+            Kingma and Ba 2015, arXiv:1412.6980, algorithm 1, its bias corrections combined as in
+            the last line of section 2.
         """
-        first, second, taken = self.first, self.second, self.steps + 1
+        first, second, steps = self.first, self.second, self.steps + 1
         first_decay, second_decay = _DECAYS
-        correction = np.sqrt(1.0 - second_decay**taken)
+        correction = np.sqrt(1.0 - second_decay**steps)
         first *= first_decay
         first += gradient * (1.0 - first_decay)
         second *= second_decay
@@ -88,12 +88,12 @@ class Adam(NamedTuple):
         step = np.sqrt(second, out=gradient)
         step += float(_EPSILON * correction)
         np.divide(first, step, out=step)
-        step *= float(learning_rate * correction / (1.0 - first_decay**taken))
+        step *= float(learning_rate * correction / (1.0 - first_decay**steps))
         parameters -= step
-        return self._replace(steps=taken)
+        return self._replace(steps=steps)
 
     def arrays(self, prefix: str) -> dict[str, Array]:
-        """Return everything as arrays by name."""
+        """Return all arrays by name."""
         return {
             f"{prefix}_first": self.first,
             f"{prefix}_second": self.second,
@@ -123,7 +123,7 @@ class Counts(NamedTuple):
         decisions: Decisions in them.
         updates: Updates that made a new version.
         skipped: Updates that had too little to learn from.
-        undone: Updates that went too far and were taken back.
+        undone: Updates that went too far and were undone.
     """
 
     rollouts: int = 0
@@ -135,14 +135,14 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LearnerState:
-    """Everything that an update needs besides rollouts; saved and loaded, it goes on bit for bit.
+    """The state that an update needs besides rollouts; saving and loading it keeps every bit.
 
     Attributes:
         policy: The newest version.
         adam: The optimiser's moments, of scorer and critic.
-        net_adam: The same of the network.
-        moments: Of all numbers seen in features.
-        scale: How the next version will scale numbers; the sums below are under it.
+        net_adam: The optimiser's moments of the network.
+        moments: Moments of all numbers seen in features.
+        scale: The scale of the next version; the sums below are under it.
         scaled_rollouts: How many rollouts that scale was made from.
         action_fit: Regression of returns on crossed features.
         kernels: Kernel regressions of options.
@@ -186,17 +186,17 @@ class LearnerState:
 
     @property
     def unit(self) -> float:
-        """The unit of values while the critic learns: the deviation of returns."""
+        """The unit of values while the critic learns: the standard deviation of returns."""
         return self.action_fit.deviation or 1.0
 
-    def counting(self, fresh: Trajectories, everything: Trajectories) -> "LearnerState":
-        """Return the state that has counted these rollouts and knows their numbers.
+    def count_rollouts(self, fresh: Trajectories, everything: Trajectories) -> "LearnerState":
+        """Return the state with new rollouts in its counts, its moments and its scale.
 
         Args:
             fresh: Rollouts never seen before.
-            everything: The same, and older ones after them. When these are all there ever were, and
-                twice as many as the last time, every number is scaled anew and the regressions
-                begin again; else only names never scaled before are.
+            everything: The same rollouts, followed by older ones. When these are all there ever
+                were, and twice as many as the last time, every number is scaled anew and the
+                regressions begin again; else only names never scaled before are scaled.
         """
         moments = self.moments.including(*numbers_of(fresh.encoded))
         counts = self.counts._replace(
@@ -205,12 +205,12 @@ class LearnerState:
         )
         whole = len(everything.length) >= counts.rollouts >= 2 * self.scaled_rollouts
         scale = moments.scale(self.scale, whole=whole)
-        counted = replace(self, moments=moments, counts=counts, scale=scale)
+        state = replace(self, moments=moments, counts=counts, scale=scale)
         if not whole:
-            return counted
+            return state
         config = self.policy.config
         return replace(
-            counted,
+            state,
             scale=_lengthen(scale, everything),
             scaled_rollouts=counts.rollouts,
             action_fit=Regression.empty(config.cross_width, config.ridge_width),
@@ -218,7 +218,7 @@ class LearnerState:
             value_fit=Regression.empty(critic_width(config.width), _STATES, draws=0),
         )
 
-    def learning(
+    def learn_returns(
         self,
         batch: Batch,
         rewards: FloatArray,
@@ -232,61 +232,64 @@ class LearnerState:
 
         Args:
             batch: The decisions.
-            rewards: ``[N]``, what followed each.
-            costs: ``[N]``, the same of safety; NaN where unknown.
-            chosen: Which of them were chosen by us, with a propensity; the others say nothing
-                about the options, because what made the host choose so is not known.
-            penalty: Of the regressions, above 0.
-            rng: Draws the noise of their posteriors.
+            rewards: ``[N]``, reward-to-go of each.
+            costs: ``[N]``, safety cost to go of each; NaN where unknown.
+            chosen: ``[N]``, which of them the policy chose, with a propensity; the others tell
+                nothing about the options, because the reasons of the host's choice are unknown.
+            penalty: Ridge penalty of the regressions, above 0.
+            rng: Source of the noise of their posteriors.
         """
         ours = np.flatnonzero(chosen)
-        mine, returns = batch.select(ours), (rewards[ours], costs[ours])
-        action_fit = self.action_fit.including(mine.choices(), *returns, penalty=penalty, rng=rng)
+        own, returns = batch.select(ours), (rewards[ours], costs[ours])
+        action_fit = self.action_fit.including(own.choices(), *returns, penalty=penalty, rng=rng)
         value_fit = self.value_fit.including(
             batch.contexts, rewards, costs, penalty=penalty, rng=rng
         )
         kernels = self.kernels
-        some = np.flatnonzero(np.diff(mine.plain.starts) > 1)  # others tell kernels nothing
-        if kernels.width and len(some):
-            mine = mine.select(some)
-            waves = features(mine.plain, self.policy.config.width, count=kernels.width)
-            names = mine.names[mine.starts[:-1] + mine.chosen]
+        with_context = np.flatnonzero(np.diff(own.plain.starts) > 1)  # others tell kernels nothing
+        if kernels.width and len(with_context):
+            own = own.select(with_context)
+            waves = features(own.plain, self.policy.config.width, count=kernels.width)
+            names = own.names[own.starts[:-1] + own.chosen]
             yield_gil()
             kernels = kernels.including(
-                names, waves, *(part[some] for part in returns), cost_mean=action_fit.cost_mean
+                names,
+                waves,
+                *(part[with_context] for part in returns),
+                cost_mean=action_fit.cost_mean,
             )
         return replace(self, action_fit=action_fit, kernels=kernels, value_fit=value_fit)
 
-    def judging(
+    def update_trust(
         self, batch: Batch, rewards: FloatArray, probabilities: FloatArray
     ) -> "LearnerState":
-        """Return the state that knows how well it foresaw decisions that it has not learned from.
+        """Return the state with its trust in kernels updated by decisions not learned from yet.
 
         Args:
             batch: ``N`` decisions, under the scale of the sums.
-            rewards: ``[N]``, what followed.
+            rewards: ``[N]``, reward-to-go of each.
             probabilities: ``[M]``, of their options.
         """
         fit = self.action_fit
-        seen = batch.heard_by(self.policy).kernel_view if self.kernels.fits else None
-        if seen is None:
+        inputs = batch.with_waves(self.policy).kernel_input if self.kernels.fits else None
+        if inputs is None:
             return self
-        judged = self.kernels.judging(
-            seen,
+        kernels = self.kernels.update_trust(
+            inputs,
             batch.options.dot(fit.gain(fit.mean)),
             rewards,
             chosen=batch.starts[:-1] + batch.chosen,
             probabilities=probabilities,
             mean=fit.mean,
         )
-        return replace(self, kernels=judged)
+        return replace(self, kernels=kernels)
 
-    def knowing(self, contexts: IntArray, options: IntArray) -> "LearnerState":
-        """Return the state whose network has seen these features.
+    def add_features(self, contexts: IntArray, options: IntArray) -> "LearnerState":
+        """Return the state whose network knows these features.
 
         Args:
             contexts: Slots, in the order in which they came.
-            options: Slots likewise.
+            options: The same for options.
         """
         before = self.policy.net
         net = before.including(contexts, options)
@@ -298,15 +301,15 @@ class LearnerState:
             self, policy=replace(self.policy, net=net), net_adam=Adam(first, second, steps)
         )
 
-    def forgetting(
+    def forget(
         self, options: IntArray, *, penalty: float, rng: np.random.Generator
     ) -> "LearnerState":
-        """Return the state that knows nothing of options any more, as if they were new.
+        """Return the state with these options unlearned, as if they were new.
 
         Args:
-            options: Slots of their entries; what they contributed in any context is forgotten.
-            penalty: Of the regressions, above 0.
-            rng: Draws the noise of their posteriors.
+            options: Slots of their entries; their contributions in any context are forgotten.
+            penalty: Ridge penalty of the regressions, above 0.
+            rng: Source of the noise of their posteriors.
         """
         config = self.policy.config
         contexts = np.flatnonzero(self.value_fit.columns.of[: config.width + 1] >= 0)
@@ -321,18 +324,18 @@ class LearnerState:
         weights[slots] = 0.0
         return replace(
             self,
-            action_fit=self.action_fit.forgetting(slots, penalty=penalty, rng=rng),
-            kernels=self.kernels.forgetting(options),
+            action_fit=self.action_fit.forget(slots, penalty=penalty, rng=rng),
+            kernels=self.kernels.forget(options),
             policy=replace(
-                self.policy, weights=frozen(weights), net=self.policy.net.forgetting(options)
+                self.policy, weights=frozen(weights), net=self.policy.net.forget(options)
             ),
         )
 
     def expectation(self, multiplier: float) -> FloatArray:
-        """Return ``[critic_width]`` weights of contexts that give the return itself.
+        """Return ``[critic_width]`` weights whose product with a state is its expected return.
 
         Args:
-            multiplier: Price of one unit of cost.
+            multiplier: Price of one unit of cost in units of reward, at least 0.
         """
         fit = self.value_fit
         weights = fit.gain(fit.mean, cost_mean=fit.cost_mean, multiplier=multiplier)
@@ -340,7 +343,7 @@ class LearnerState:
         return weights
 
     def arrays(self) -> dict[str, Array]:
-        """Return everything as arrays by name, those of the policy first."""
+        """Return all arrays by name, those of the policy first."""
         return {
             **self.policy.arrays(),
             **self.adam.arrays("adam"),
@@ -393,13 +396,13 @@ class LearnerState:
         )
 
 
-_STATES = 1_024  # features of states that the critic's regression keeps apart
-_FEW_NAMES = 16.0  # of options: each is learned about by its name as well as by its features
-_LENGTH = 2.0  # of a row beside its constant: what digits, text and numbers all learned well with
+_STATES = 1_024  # columns of the critic's regression
+_FEW_NAMES = 16.0  # up to so many options, names count as much as features
+_LENGTH = 2.0  # of a row without its constant; digits, text and numbers all learned well with it
 
 
 def _lengthen(scale: Scale, everything: Trajectories) -> Scale:
-    """Return the scale under which rows are of one length on average, however many entries."""
+    """Return the scale under which rows have one length on average, however many entries."""
     plain = scale._replace(context=1.0, options=1.0, own=1.0)
     contexts, options, _ = rows(everything.encoded, everything.masks, plain)
     names = len(np.unique(options.slots[options.starts[:-1]]))
@@ -408,6 +411,6 @@ def _lengthen(scale: Scale, everything: Trajectories) -> Scale:
 
 
 def _factor(rows: Crossed) -> float:
-    """Return what makes rows as long as they shall be, their constants apart."""
+    """Return the factor that gives rows a root mean square length of 2, constants excluded."""
     square = float(np.add.reduce(rows.values**2)) / (len(rows.starts) - 1) - 1.0
     return _LENGTH / float(np.sqrt(square)) if square > 1e-6 else 1.0

@@ -1,4 +1,4 @@
-"""The clipped surrogate of PPO with its exact gradient, and the batch that it is taken over."""
+"""PPO's clipped surrogate with its exact gradient, and the batch that it is taken over."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from tau_live.rl.config import PPOConfig
 from tau_live.rl.crossing import AdvantageScale
 from tau_live.rl.gae import Steps, batched_vtrace, reverse_scan
 from tau_live.rl.net import Forward, Net
-from tau_live.rl.policy import floor_of
+from tau_live.rl.policy import exploration_floor
 from tau_live.rl.state import LearnerState
 
 _TINY = float(np.finfo(np.float64).tiny)  # a probability may underflow where there is no floor
@@ -23,8 +23,8 @@ class Targets(NamedTuple):
     Attributes:
         logprobs: ``[N]``, log-probability of the choice at the start of the update.
         advantages: ``[N]``, scaled.
-        weights: ``[N]``, importance of each decision for the actor; 0 leaves it out.
-        returns: ``[N]``, what the critic should say.
+        weights: ``[N]``, importance weight of each decision for the actor; 0 leaves it out.
+        returns: ``[N]``, targets of the critic.
     """
 
     logprobs: FloatArray
@@ -45,7 +45,7 @@ class Choices(NamedTuple):
         probabilities: ``[M]``.
         logprobs: ``[N]``, of the choices.
         entropies: ``[N]``, in nats.
-        kept: What of the softmax exploration leaves, ``[M]`` or ``[1]``.
+        kept: Share of the softmax beside exploration, ``[M]`` or ``[1]``.
     """
 
     softmax: FloatArray
@@ -80,21 +80,21 @@ class Objective(NamedTuple):
 
 
 def choices(batch: Batch, weights: FloatArray, net: Net) -> Choices:
-    """Return the probabilities that these weights and this network give, and what follows."""
-    return _chosen(batch, weights, forward(batch, net).scores)
+    """Return the probabilities under these weights and this network, with logs and entropies."""
+    return _choices_from(batch, weights, forward(batch, net).scores)
 
 
 def forward(batch: Batch, net: Net) -> Forward:
-    """Return what the network makes of these decisions."""
+    """Return the network's forward pass of these decisions."""
     return net.forward(batch.contexts, batch.rows, batch.starts)
 
 
-def _chosen(batch: Batch, weights: FloatArray, scores: FloatArray) -> Choices:
+def _choices_from(batch: Batch, weights: FloatArray, scores: FloatArray) -> Choices:
     starts, counts = batch.starts[:-1], batch.counts
     logits = batch.options.dot(weights) + scores + batch.base
     shares = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), counts))
     softmax = shares / np.repeat(np.add.reduceat(shares, starts), counts)
-    kept, least = floor_of(counts, batch.explored, epsilon=batch.epsilon)
+    kept, least = exploration_floor(counts, batch.explored, epsilon=batch.epsilon)
     probabilities = kept * softmax + least
     logs = _logs(probabilities)
     return Choices(
@@ -118,14 +118,15 @@ def objective(
     """Return the loss of a batch and its exact gradient.
 
     ``-mean(w * min(rho * A, clip(rho) * A)) - c_e * mean(H) + c_v * mean((v - R)**2) / 2``, where
-    ``rho`` is the probability now over that at the start of the update.
+    ``rho`` is the current probability over that at the start of the update.
 
     Source:
-        Schulman et al. 2017, arXiv:1707.06347, equation 9; the weight of what an older policy did
-        is that of Hilton et al. 2022, arXiv:2110.00641, equation 3 (decoupled clip), cut at 1.
+        Schulman et al. 2017, arXiv:1707.06347, equation 9; the weights of decisions of an older
+        policy are those of Hilton et al. 2022, arXiv:2110.00641, equation 3 (decoupled clip), cut
+        at 1.
     """
     output = forward(batch, net)
-    policy_choices = _chosen(batch, weights, output.scores)
+    policy_choices = _choices_from(batch, weights, output.scores)
     acting = targets.weights > 0.0
     actors = max(int(acting.sum()), 1)
     ratios = np.exp(policy_choices.logprobs - targets.logprobs)
@@ -159,7 +160,7 @@ def _logit_gradient(
     slopes: FloatArray,
     surprises: FloatArray,
 ) -> FloatArray:
-    """Return ``[M]`` the gradient by the logits, through the floor and the softmax.
+    """Return ``[M]``, the gradient by the logits, through the floor and the softmax.
 
     Args:
         batch: The decisions.
@@ -183,16 +184,16 @@ def _logs(probabilities: FloatArray) -> FloatArray:
 
 
 class TrainingBatch(NamedTuple):
-    """The decisions of an update and what each should teach.
+    """The decisions of an update and their targets.
 
     Attributes:
         batch: ``[N]`` decisions under the policy at the start of the update.
-        targets: The values less the regression's part, in units of the returns' deviation.
+        targets: Targets; returns are less the regression's part, in units of their deviation.
         acting: ``[N]``, which decisions teach the actor.
-        effective_sample_size: Of those.
+        effective_sample_size: Effective sample size of those decisions.
         window_rollouts: Older rollouts that teach the actor.
-        advantage_scale: After the new decisions.
-        returns: ``[N]``, value targets as they are.
+        advantage_scale: The running scale after the new decisions.
+        returns: ``[N]``, value targets in units of reward.
     """
 
     batch: Batch
@@ -206,24 +207,24 @@ class TrainingBatch(NamedTuple):
 
 def build_batch(
     before: LearnerState,
-    started: LearnerState,
+    after_base: LearnerState,
     batch: Batch,
     everything: Trajectories,
     *,
     config: PPOConfig,
     new: int,
 ) -> TrainingBatch:
-    """Return what an update learns.
+    """Return the training batch of an update.
 
     Args:
-        before: Holds the version before, whose critic did not know the new returns.
-        started: Holds the policy at the start of the update.
+        before: State with the version before, whose critic has not learned the new returns.
+        after_base: State with the policy at the start of PPO's steps.
         batch: ``[N]`` decisions under that policy.
         everything: The same decisions, new rollouts first, then older ones, the newest last.
         config: How to learn.
         new: How many rollouts are new.
     """
-    policy = started.policy
+    policy = after_base.policy
     logprobs = choices(batch, policy.weights, policy.net).logprobs
     known = np.isfinite(everything.propensity)
     propensities = np.where(known, everything.propensity, 1.0)
@@ -242,7 +243,7 @@ def build_batch(
     weights = traces * acting
     fresh = np.arange(len(weights)) < everything.length[:new].sum()
     scale = before.advantage_scale.including(estimated.advantages[acting & fresh])
-    values = (estimated.returns - batch.contexts.dot(started.value_base)) / started.unit
+    values = (estimated.returns - batch.contexts.dot(after_base.value_base)) / after_base.unit
     return TrainingBatch(
         batch,
         Targets(logprobs, scale.apply(estimated.advantages), weights, values),
@@ -255,7 +256,7 @@ def build_batch(
 
 
 def rewards_to_go(trajectories: Trajectories, *, gamma: float) -> FloatArray:
-    """Return ``[N]`` what followed each decision, the bootstrap included where one was cut off."""
+    """Return ``[N]``, the return after each decision, with the bootstrap of rollouts cut off."""
     ends = offsets(trajectories.length)[1:] - 1
     factors = trajectories.discount * gamma
     terms = trajectories.reward.copy()
@@ -269,7 +270,7 @@ def _sums_to_go(terms: FloatArray, factors: FloatArray, lengths: IntArray) -> Fl
 
 
 def apply_cost(trajectories: Trajectories, multiplier: float) -> Trajectories:
-    """Return the same with every reward less its multiplied cost where that is known.
+    """Return the same with every reward less its priced cost, where the cost is known.
 
     Args:
         trajectories: ``N`` decisions.
@@ -282,7 +283,7 @@ def apply_cost(trajectories: Trajectories, multiplier: float) -> Trajectories:
 
 
 def costs_to_go(trajectories: Trajectories) -> FloatArray:
-    """Return ``[N]`` the cost of what followed each decision; NaN where unknown."""
+    """Return ``[N]``, the sum of costs after each decision; NaN where unknown."""
     if trajectories.cost is None:
         return np.full(len(trajectories.encoded), np.nan)
     unknown = _unknown_costs(trajectories, trajectories.cost)
@@ -292,7 +293,7 @@ def costs_to_go(trajectories: Trajectories) -> FloatArray:
 
 
 def _unknown_costs(trajectories: Trajectories, costs: FloatArray) -> BoolArray:
-    """Return ``[N]`` which decisions are of a rollout any cost of which is unknown."""
+    """Return ``[N]`` which decisions belong to a rollout with an unknown cost."""
     unknown = np.logical_or.reduceat(np.isnan(costs), offsets(trajectories.length)[:-1])
     return np.repeat(unknown, trajectories.length)
 
@@ -302,8 +303,8 @@ def _window_mask(
 ) -> BoolArray:
     """Return ``[R]`` which rollouts teach the actor.
 
-    All new ones, and as many of the newest older ones as leave the effective sample at least this
-    share of the decisions.
+    All new ones, and as many of the most recent older ones as keep the effective sample at or above
+    this share of the decisions.
     """
     starts = offsets(everything.length)[:-1]
     rollouts = len(starts)

@@ -1,6 +1,6 @@
-"""Points at which long work lets other threads have the interpreter; they change no number.
+"""Points at which long work yields the interpreter to other threads; they change no number.
 
-A thread that gives way says how, by ``giving_way``; in every other thread they do nothing.
+A thread opts in by ``giving_way``; in every other thread the points do nothing.
 """
 
 import threading
@@ -19,7 +19,7 @@ _thread = _Thread()
 
 
 def yield_gil() -> None:
-    """Pause, if this thread gives way; called between two small pieces of work."""
+    """Pause if this thread gives way; called between two small pieces of work."""
     pause = _thread.pause
     if pause is not None:
         pause()
@@ -27,10 +27,10 @@ def yield_gil() -> None:
 
 def yield_between(items: Iterable[T]) -> Iterator[T]:
     """Return the items, with a pause after each if this thread gives way."""
-    return iter(items) if _thread.pause is None else _pausing(items, _thread.pause)
+    return iter(items) if _thread.pause is None else _pause_between(items, _thread.pause)
 
 
-def _pausing(items: Iterable[T], pause: Callable[[], None]) -> Iterator[T]:
+def _pause_between(items: Iterable[T], pause: Callable[[], None]) -> Iterator[T]:
     for item in items:
         yield item
         pause()
@@ -41,7 +41,7 @@ def giving_way(pause: Callable[[], None]) -> Iterator[None]:
     """Let this thread give way to others while the context lasts.
 
     Args:
-        pause: Called at each of the points.
+        pause: Called at each point.
     """
     before, _thread.pause = _thread.pause, pause
     try:

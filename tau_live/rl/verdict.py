@@ -21,7 +21,7 @@ class Verdict(StrEnum):
     UNSAFE = "unsafe"
     UNEQUAL_MISSING = "unequal_missing"
     OUT_OF_RANGE = "out_of_range"
-    """Of the rewards themselves, which who counts them knows; never of evidence alone."""
+    """Set by the caller that counts the rewards; never follows from the evidence alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,14 @@ class Rule:
     """Requirements for the promotion of a learner.
 
     Attributes:
-        alpha: How probable it may be that any learner that is not better is ever promoted, over
-            all tests together, in ``(0, 1)``. At 0.02 the first test may err once in 82, and did so
-            in at most 6 of 1,000 A/A streams of 20,000 rollouts, looked at after every 8.
-        margin: The least lead of the learner, in units of reward.
-        cost_margin: How much costlier it may at most be, in units of cost, at least 0; ``None``
-            where no cost is ever reported.
+        alpha: Probability that any learner that is not better is ever promoted, over all tests
+            together, in ``(0, 1)``. At 0.02 the first test may err once in 82, and did so in at
+            most 6 of 1,000 A/A streams of 20,000 rollouts, looked at after every 8.
+        margin: The lead that the learner must exceed, in units of reward.
+        cost_margin: The learner's largest extra cost, in units of cost, at least 0; ``None`` where
+            no cost is ever reported.
         missing_margin: By how much the shares of missing rewards may differ, in ``[0, 1]``.
-        fewest: Known rewards that each arm needs before it is promoted or given up, at least 1.
+        fewest: Known rewards that each arm needs before a promotion or ``futile``, at least 1.
     """
 
     alpha: float = 0.02
@@ -46,7 +46,7 @@ class Rule:
     fewest: int = 50
 
     def alpha_of(self, test: int) -> float:
-        """Return what the ``test``-th test, from 1, may spend; all of them together spend alpha."""
+        """Return the alpha of the ``test``-th test, from 1; those of all tests sum to ``alpha``."""
         return self.alpha * 6.0 / (pi * test) ** 2
 
 
@@ -54,10 +54,10 @@ class Outcomes(NamedTuple):
     """Rollouts whose rewards have come or are overdue, in the order in which they began.
 
     Attributes:
-        rewards: ``[N]``; what is not a finite number within the declared range is missing.
-        costs: ``[N]``, of safety; the same.
+        rewards: ``[N]``; values that are not finite or outside the declared range are missing.
+        costs: ``[N]``, safety costs; the same.
         learner: ``[N]``, whether the learner decided the rollout.
-        shares: ``[N]``, the probability with which it would.
+        shares: ``[N]``, the probability of the learner's assignment, in ``[0, 1]``.
     """
 
     rewards: FloatArray
@@ -67,7 +67,7 @@ class Outcomes(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A verdict, and the numbers that it follows from.
+    """A verdict with the numbers behind it.
 
     Attributes:
         verdict: The verdict.
@@ -76,9 +76,9 @@ class Finding(NamedTuple):
         missing: Learner's share of missing rewards minus control's.
         learner: Known rewards of the learner.
         control: Known rewards of the control.
-        test: Which test this is, from 1.
-        alpha: What it spends: each bound of ``difference`` and ``cost`` fails with at most this
-            probability, each of ``missing`` with half of it.
+        test: Number of the test, from 1.
+        alpha: Error probability: each bound of ``difference`` and ``cost`` fails with at most this,
+            each of ``missing`` with half of it.
     """
 
     verdict: Verdict
@@ -95,10 +95,10 @@ class Evidence(NamedTuple):
     """Evidence about a learner and its control since their test began. Frozen, storable.
 
     Attributes:
-        test: Which test this is, from 1; each spends less than the one before.
-        reward: Of the rewards that came.
-        cost: Of the costs that came.
-        missing: Of the rewards that did not come, as 1, and those that did, as 0.
+        test: Number of the test, from 1; each has a smaller alpha than the one before.
+        reward: Evidence from the rewards that came.
+        cost: Evidence from the costs that came.
+        missing: Evidence from missing rewards, a missing one counting as 1, a known one as 0.
     """
 
     test: int
@@ -140,7 +140,7 @@ class Evidence(NamedTuple):
         )
 
     def finding(self, rule: Rule) -> Finding:
-        """Return what may be done with the learner, by how sure it is.
+        """Return the verdict that the evidence allows.
 
         ``unsafe`` and ``unequal_missing`` need proof that a margin is exceeded and come first.
         ``promote`` needs proof that the difference is above its margin and that the cost is not;
@@ -160,7 +160,7 @@ class Evidence(NamedTuple):
         return finding._replace(verdict=_verdict(finding, rule))
 
     def restart(self) -> Self:
-        """Return the evidence of the next test: nothing seen, and less to spend.
+        """Return the empty evidence of the next test, which has a smaller alpha.
 
         For a new champion, a new rung, a control that changed, or a test that drift voided.
         """
@@ -171,7 +171,7 @@ class Evidence(NamedTuple):
         return type(self)(self.test + 1, *(Difference.within(*range_) for range_ in ranges))
 
     def numbers(self) -> dict[str, float]:
-        """Return all of it by name, to be stored; JSON keeps every bit."""
+        """Return all numbers by name, to be stored; JSON keeps every bit."""
         numbers: dict[str, float] = {"test": self.test}
         for name, difference in zip(self._fields[1:], self[1:], strict=True):
             numbers |= {f"{name}_{field}": number for field, number in difference._asdict().items()}

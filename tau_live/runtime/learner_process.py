@@ -19,10 +19,10 @@ from tau_live.core.processes import this_process
 from tau_live.core.reasons import Part
 from tau_live.core.settings import Settings
 from tau_live.core.sync import Tally
-from tau_live.learn.learner import Learned, report_of
+from tau_live.learn.learner import UpdateResult, report_of
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.learn.promotion.rules import trial_at
-from tau_live.operate.access import take_in
+from tau_live.operate.access import store_waiting
 from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
 from tau_live.operate.stops import kill_file, now_killed
@@ -76,8 +76,8 @@ class _Learning:
         self._trouble.check_learner_room()
         self.gate.refresh(self._store.gate, at=time.time())
 
-    def run_next(self) -> Learned | None:
-        """Settle overdue rollouts, run one due update, and advance trials.
+    def run_next(self) -> UpdateResult | None:
+        """Settle what is overdue, run one update that is due, and weigh trials.
 
         Failures are counted by the gate, except for lack of room, which ends by itself.
         """
@@ -181,13 +181,13 @@ def learn_until(
 def _check_alerts(store: Store, settings: Settings, alerts: Alerts) -> None:
     """Store pending audit lines and losses, and raise alerts; store failures are ignored here."""
     with suppress(StoreError):
-        take_in(store, settings)
+        store_waiting(store, settings)
         take_in_losses(store, settings.store)
-        alerts.look(store)
+        alerts.check(store)
 
 
 def _publish_report(
-    store: Store, settings: Settings, learned: Learned, alerts: Alerts
+    store: Store, settings: Settings, learned: UpdateResult, alerts: Alerts
 ) -> dict[str, object]:
     """Publish the report and return it; the update is stored, so a failure is only logged."""
     update = learned.update
@@ -197,7 +197,7 @@ def _publish_report(
     }
     try:
         status = status_of(store, settings, now=time.time())
-        alerts.look(store)
+        alerts.check(store)
         publish(status_file(settings), {**report, **status})
     except (OSError, StoreError) as error:
         logger().warning("status_not_published", error=text_of(error))

@@ -37,15 +37,15 @@ from tau_live.decisions.decider import Decider
 from tau_live.decisions.policy_files import checkpoint_folder, policy_config
 from tau_live.decisions.runs import RunEvents, RunHandle, decided_before, target_of
 from tau_live.decisions.service import Service
-from tau_live.learn.learner import Learned, Learner, report_of
+from tau_live.learn.learner import Learner, UpdateResult, report_of
 from tau_live.learn.monitoring import Hold, MissingWatch
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.learn.promotion.rules import trial_at
 from tau_live.learn.updater import Updater
-from tau_live.operate.access import take_in
+from tau_live.operate.access import store_waiting
 from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
-from tau_live.operate.stops import Killed, KillWatch, Notices, kill_file
+from tau_live.operate.stops import KillState, KillWatch, Notices, kill_file
 from tau_live.record.inbox import Inbox
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.prices import Pricer
@@ -107,7 +107,7 @@ class Runtime:
         self._last_report: Mapping[str, object] | None = None
         self._store_read = Latch()  # set once the store was read, or has failed
         self._pauses: Mapping[Part, Pause] = {}
-        self._killed: Killed | None = None
+        self._killed: KillState | None = None
 
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
@@ -130,14 +130,14 @@ class Runtime:
         )
         self._updater = Updater(
             make=self._open_learner,
-            may=lambda: self._gate.passes,
-            rests=lambda: Part.LEARNING in self._pauses,
-            learned=self._on_update,
-            failed=self._update_failed,
+            may_run=lambda: self._gate.passes,
+            is_paused=lambda: Part.LEARNING in self._pauses,
+            on_update=self._on_update,
+            on_failure=self._update_failed,
             weigh=self._advance_trials,
-            idle=self._service.take_over,
-            by_itself=settings.learner is LearnerMode.THREAD,
-            learns=settings.learner is not LearnerMode.OFF,
+            on_idle=self._service.take_over,
+            automatic=settings.learner is LearnerMode.THREAD,
+            runs_updates=settings.learner is not LearnerMode.OFF,
         )
         self._recorder: Recorder | None = None
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
@@ -258,7 +258,7 @@ class Runtime:
         """Take an event inside a run, maybe after its end, given its fields."""
         if handle.home is self._events and self._is_recorded(handle):
             try:
-                self._inbox.put(self._events.later(handle, kind, fields))
+                self._inbox.put(self._events.lazy_step(handle, kind, fields))
             except Exception as error:  # noqa: BLE001  # `catching` costs as much again
                 self._guard.record_failure(Kind.COLLECTION, error)
         else:
@@ -500,11 +500,13 @@ class Runtime:
         self._store_read.set()
 
     def _look(self, store: Store) -> None:
-        """Publish stops in the store, and check for alerts and missing rewards."""
-        take_in(store, self._placed)
+        """Say in the store what stops us, and check what operators and the gate should know."""
+        store_waiting(store, self._placed)
         take_in_losses(store, self._placed.store)
-        self._notices.say(store.leases, self._kill.by_word, self.plugins.report(), now=time.time())
-        facts = self._alerts.look(store)
+        self._notices.publish(
+            store.leases, self._kill.by_variable, self.plugins.report(), now=time.time()
+        )
+        facts = self._alerts.check(store)
         if facts is not None:
             self._hold(self._missing.check(facts), at=time.time())
 
@@ -549,8 +551,8 @@ class Runtime:
         store = self._forks.open(partial(open_store, self._placed))
         return store, learner_of(store, self._placed, owner=self._owner)
 
-    def _on_update(self, store: Store, learned: Learned) -> None:
-        """Put an update's version into service and publish its report."""
+    def _on_update(self, store: Store, learned: UpdateResult) -> None:
+        """Put an update's version into service and publish its report; in the learner's thread."""
         update = learned.update
         report = {
             **report_of(update),
@@ -593,8 +595,8 @@ class Runtime:
         if hold is not None:
             self._gate.hold(hold.reason, at=at, detail=hold.detail)
 
-    def _on_kill_switch(self, killed: Killed | None) -> None:
-        """Stop everything, or go on, whatever the store's state; in the switch's thread."""
+    def _on_kill_switch(self, killed: KillState | None) -> None:
+        """Stop everything, or go on, whatever the store does; called by the switch's thread."""
         self._killed = killed
         self._gate.set_kill(
             None if killed is None else str(killed), at=killed.at if killed else 0.0

@@ -21,7 +21,7 @@ from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
 from tau_live.decisions.policy_files import checkpoint_folder, policy_config
 from tau_live.learn.monitoring import Figures
-from tau_live.operate.alerts import Alerting
+from tau_live.operate.alerts import AlertRaiser
 from tau_live.operate.status import status_of
 from tau_live.rl.state import LearnerState
 from tau_live.store.roles import Store
@@ -165,10 +165,10 @@ def _add_trials(store: Store) -> None:
 
 def _add_alerts(store: Store, settings: Settings) -> None:
     """What somebody would have been told of all that by now."""
-    alerting = Alerting(
+    alerting = AlertRaiser(
         settings, owner=HOST_PROCESS, tell=lambda _alert: None, count=lambda _name: None
     )
-    alerting.look(store, status_of(store, settings, now=time.time()))
+    alerting.check(store, status_of(store, settings, now=time.time()))
 
 
 def _learned(version: int) -> Update:

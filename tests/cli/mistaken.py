@@ -306,7 +306,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     report = PluginReport(name="ours", hooks=("redact_text",), disabled=True, problem="it raises")
     with writing(file) as store:
-        Notices(this_process()).say(store.leases, None, [report], now=time.time())
+        Notices(this_process()).publish(store.leases, None, [report], now=time.time())
 
 
 @makes("process-silent")

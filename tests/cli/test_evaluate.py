@@ -252,7 +252,7 @@ def test_what_cannot_be_used_is_counted_so_that_all_are_accounted_for(
     store.close()
     assert found.left_out == {"no_propensity": 40, "applied_unknown": 40, "events_dropped": 2}
     assert len(found.records) + sum(found.left_out.values()) == 2 * ROLLOUTS
-    assert len(found.spoilt) == 40 + 20 + 1
+    assert len(found.incomplete) == 40 + 20 + 1
 
 
 def test_a_function_of_the_user_may_be_evaluated(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.core.processes import this_process
-from tau_live.operate.stops import Killed, Notices, kill_file, now_killed
+from tau_live.operate.stops import KillState, Notices, kill_file, now_killed
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 
@@ -212,8 +212,8 @@ def test_what_cannot_be_taken_away_is_said_with_what_does(filled: Path, run: Run
 
 def test_a_variable_inside_a_process_is_seen_from_outside(filled: Path, run: Run) -> None:
     store = SqliteStore.open(filled)
-    word = Killed("TAU_LIVE_RL_KILL is '1'", "", time.time())
-    Notices(this_process()).say(store.leases, word, now=time.time())
+    word = KillState("TAU_LIVE_RL_KILL is '1'", "", time.time())
+    Notices(this_process()).publish(store.leases, word, now=time.time())
     store.close()
 
     gate = run("gate", "--store", filled)

@@ -16,7 +16,7 @@ from tau_live.cli import doctor_store
 from tau_live.cli.doctor_mistakes import MISTAKES, OK
 from tau_live.cli.init.frameworks import FRAMEWORKS, Framework, older
 from tau_live.core.records import RewardSource
-from tau_live.operate.alert_rules import GREW, LATELY_S
+from tau_live.operate.alert_rules import GREW, RECENT_S
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.mistaken import MAKE, OPEN
@@ -59,7 +59,7 @@ def test_what_was_counted_long_ago_is_no_mistake_any_more(filled: Path, read: Re
     fresh = found(read("doctor", "--store", filled, TAU_LIVE_RL="1"))
     with writing(filled) as store:
         for name in names:
-            at = time.time() - 2 * LATELY_S
+            at = time.time() - 2 * RECENT_S
             store.alerts.note(GREW, name, f"{counts[name]} {at}")
 
     old = read("doctor", "--store", filled, TAU_LIVE_RL="1")

@@ -15,14 +15,14 @@ from tau_live.core.offers import (
 )
 from tau_live.decisions.choice import offer_of
 from tau_live.decisions.decider import Decider
-from tau_live.rl.features import Kept, copy_row
+from tau_live.rl.features import FrozenRow, copy_row
 from tau_live.rl.policy import Policy, PolicyConfig
 from tests.live.hostile import Endless, Half, Hostile, HostileMapping, HostileText
 
 NAMES = ["a", "b", "c", "d"]
 
 
-def as_it_is(_name: str, features: object) -> Kept | None:
+def as_it_is(_name: str, features: object) -> FrozenRow | None:
     """Read an option's features without looking at them."""
     return copy_row(features) if isinstance(features, dict) else None
 

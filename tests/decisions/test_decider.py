@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.decisions.decider import Decided, Decider, draw, uniform
+from tau_live.decisions.decider import Decider, PolicyChoice, draw, uniform
 from tau_live.rl.features import unpack
 from tau_live.rl.policy import Policy, PolicyConfig
 
@@ -32,7 +32,7 @@ def trained(seed: int = 0, scale: float = 3.0) -> Policy:
     return replace(UNTRAINED, weights=scale * rng.normal(size=CONFIG.cross_width), rollouts=64)
 
 
-def chosen(decider: Decider, id_: str) -> Decided:
+def chosen(decider: Decider, id_: str) -> PolicyChoice:
     return decider.choose(
         id_, point="model", options=OPTIONS, context={"words": 120, "lang": "de"}, default=1
     )
@@ -191,7 +191,7 @@ def test_policies_are_swapped_while_many_threads_decide() -> None:
         decider.serve("model", version, policy)
         alone.append({f"d{n}": chosen(decider, f"d{n}") for n in range(50)})
     together = threading.Barrier(8)
-    found: list[list[tuple[str, Decided]]] = [[] for _ in range(8)]
+    found: list[list[tuple[str, PolicyChoice]]] = [[] for _ in range(8)]
 
     def decides(number: int) -> None:
         for turn in range(50):

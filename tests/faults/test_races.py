@@ -173,8 +173,8 @@ def test_files_that_no_note_names_are_left_alone(settings: Settings, store: Sqli
         folder = checkpoint_folder(settings)
         kept = checkpoints.file_of(9, "ab" * 32)
         (folder / kept).touch()
-        unfinished.note(store, "../store.sqlite", "dead:0:0", ttl_s=1.0, now=0.0)
-        unfinished.note(store, store.policies.version(1).file, "dead:0:0", ttl_s=1.0, now=0.0)
+        unfinished.add_note(store, "../store.sqlite", "dead:0:0", ttl_s=1.0, now=0.0)
+        unfinished.add_note(store, store.policies.version(1).file, "dead:0:0", ttl_s=1.0, now=0.0)
 
         swept = learning.sweep()
 

@@ -19,8 +19,8 @@ from tau_live.learn.evaluation.records import (
     Records,
     best_fixed,
     constant,
-    of_function,
-    of_policy,
+    function_target,
+    policy_target,
     returns_of,
     uniform,
 )
@@ -115,7 +115,7 @@ def test_a_version_is_evaluated_on_the_features_of_the_log(tmp_path: Path) -> No
         **Policy.initial(config).arrays(), "weights": rng.normal(size=config.cross_width),
     })  # fmt: skip
 
-    target = of_policy(policy)
+    target = policy_target(policy)
 
     for record in found.records[:20]:
         expected = policy.probabilities(unpack(record.packed))
@@ -357,7 +357,7 @@ def test_the_interval_of_the_direct_method_holds_although_its_model_is_wrong() -
                        pack(known), context={"x": x, "y": y})
             )  # fmt: skip
 
-        target = of_function(lambda told, _: "b" if told["x"] * told["y"] > 0 else "a", "rule")  # type: ignore[operator]  # numbers
+        target = function_target(lambda told, _: "b" if told["x"] * told["y"] > 0 else "a", "rule")  # type: ignore[operator]  # numbers
         estimates = report_of(
             found, target, EvalRequest(replicates=200), tell=quiet
         ).decisions.estimates
@@ -398,11 +398,11 @@ def test_a_function_is_asked_with_what_was_known_and_what_was_allowed(tmp_path: 
         return {"b": 0.75, "a": 0.25} if context["lang"] == "de" else "a"
 
     found = records_of(as_jsonl(tmp_path, made(40)), tell=quiet)
-    shares = [of_function(rule, "rule")(record) for record in found.records]
+    shares = [function_target(rule, "rule")(record) for record in found.records]
     first = found.records[0]
     masked = first._replace(allowed=tuple(name != "b" for name in first.options))
     with pytest.raises(PolicyError, match="must return"):
-        of_function(lambda _c, _o: "b", "rule")(masked)
+        function_target(lambda _c, _o: "b", "rule")(masked)
 
     assert {*asked[0][1]} == {"a", "b", "c"}  # type: ignore[misc]  # a mapping
     for record, share in zip(found.records, shares, strict=True):
@@ -420,14 +420,14 @@ def test_an_answer_that_is_none_is_named(answer: object, tmp_path: Path) -> None
     record = records_of(as_jsonl(tmp_path, made(3)), tell=quiet).records[0]
 
     with pytest.raises(PolicyError, match="rule must return"):
-        of_function(lambda _context, _options: answer, "rule")(record)
+        function_target(lambda _context, _options: answer, "rule")(record)
 
 
 def test_a_function_that_raises_is_named(tmp_path: Path) -> None:
     record = records_of(as_jsonl(tmp_path, made(3)), tell=quiet).records[0]
 
     with pytest.raises(PolicyError, match="rule raised KeyError"):
-        of_function(lambda context, _options: context["none"], "rule")(record)
+        function_target(lambda context, _options: context["none"], "rule")(record)
 
 
 def test_two_points_together_are_worth_what_neither_is_alone() -> None:

@@ -9,7 +9,7 @@ from tau_live.core.records import Monitor, RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.learn.monitoring import (
     FEWEST,
-    TUMBLES,
+    RECOUNT_AFTER,
     MissingWatch,
     Reason,
     drift_of,
@@ -41,10 +41,10 @@ def test_rewards_that_stay_away_hold_once_and_then_count_anew() -> None:
 
 def test_a_long_good_past_hides_no_bad_present() -> None:
     watch = MissingWatch(0.3)
-    for came in range(0, 20 * TUMBLES, TUMBLES):
+    for came in range(0, 20 * RECOUNT_AFTER, RECOUNT_AFTER):
         assert watch.check(status(came, 0)) is None
 
-    assert watch.check(status(19 * TUMBLES, 2 * FEWEST)) is not None
+    assert watch.check(status(19 * RECOUNT_AFTER, 2 * FEWEST)) is not None
 
 
 def test_a_store_that_forgets_misses_no_more_rewards_than_came(tmp_path: Path) -> None:

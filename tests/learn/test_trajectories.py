@@ -99,7 +99,7 @@ def test_the_lag_of_a_replayed_decision_is_counted_by_time() -> None:
     replayed = learnable(decision(1, policy_version=900), owner=None)
     at = replayed.decisions[0].at
 
-    found = made(replayed, versions=[2, 4, 6], born=[at - 1.0, at + 1.0, at + 2.0])
+    found = made(replayed, versions=[2, 4, 6], version_times=[at - 1.0, at + 1.0, at + 2.0])
 
     assert found.version_lag.tolist() == [2]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.core.settings import Settings
-from tau_live.learn.learner import Learned, Learner
+from tau_live.learn.learner import Learner, UpdateResult
 from tau_live.learn.updater import Updater
 from tau_live.store.roles import Store
 from tau_live.store.sqlite.store import SqliteStore
@@ -36,17 +36,17 @@ def busy(began: threading.Event) -> Updater:
     def never(*_: object) -> None:
         raise AssertionError("there is no update")
 
-    def learned(_store: Store, _learned: Learned) -> None:
+    def learned(_store: Store, _learned: UpdateResult) -> None:
         raise AssertionError("there is no update")
 
     return Updater(
         make=make,
-        may=lambda: True,
-        learned=learned,
-        failed=never,
+        may_run=lambda: True,
+        on_update=learned,
+        on_failure=never,
         weigh=never,
-        idle=never,
-        by_itself=True,
+        on_idle=never,
+        automatic=True,
     )
 
 
@@ -78,12 +78,12 @@ def test_nothing_that_it_calls_ends_its_thread() -> None:
 
     updater = Updater(
         make=make,
-        may=lambda: True,
-        learned=never,
-        failed=failed,
+        may_run=lambda: True,
+        on_update=never,
+        on_failure=failed,
         weigh=never,
-        idle=never,
-        by_itself=False,
+        on_idle=never,
+        automatic=False,
     )
     updater.start()
 
@@ -104,12 +104,12 @@ class Load:
         self.busy = threading.Event()
         self.updater = Updater(
             make=self._make,
-            may=lambda: True,
-            learned=self._learned,
-            failed=self.errors.append,
+            may_run=lambda: True,
+            on_update=self._learned,
+            on_failure=self.errors.append,
             weigh=self._weigh,
-            idle=lambda _: None,
-            by_itself=True,
+            on_idle=lambda _: None,
+            automatic=True,
         )
 
     def _make(self) -> tuple[Store, Learner]:
@@ -122,7 +122,7 @@ class Load:
             number = next(self._numbers)
             add(store, number, total=worth(number))
 
-    def _learned(self, store: Store, _learned: Learned) -> None:
+    def _learned(self, store: Store, _learned: UpdateResult) -> None:
         self._grow(store)
         self.updates += 1
         if self.updates > 2:

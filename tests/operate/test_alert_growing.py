@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tau_live.operate.alert_rules import GREW, LATELY_S, RESOLUTION_S, grew, lately, marks
+from tau_live.operate.alert_rules import (
+    GREW,
+    RECENT_S,
+    RESOLUTION_S,
+    growth_times,
+    is_recent,
+    marks,
+)
 
 DROPS = "dropped_queue_full"
 
@@ -22,14 +29,14 @@ def looked(
 def test_a_counter_that_stays_keeps_the_time_at_which_it_grew() -> None:
     noted = looked([(100.0, 3), (200.0, 3), (900_000.0, 3)])
 
-    assert grew({DROPS: 3}, noted) == {DROPS: 100.0}
-    assert not lately(100.0, now=100.0 + LATELY_S)
-    assert lately(100.0, now=99.0 + LATELY_S)
+    assert growth_times({DROPS: 3}, noted) == {DROPS: 100.0}
+    assert not is_recent(100.0, now=100.0 + RECENT_S)
+    assert is_recent(100.0, now=99.0 + RECENT_S)
 
 
 def test_what_grew_since_somebody_looked_may_have_been_just_now() -> None:
-    assert grew({DROPS: 4}, looked([(100.0, 3)])) == {DROPS: None}
-    assert lately(None, now=1e9)
+    assert growth_times({DROPS: 4}, looked([(100.0, 3)])) == {DROPS: None}
+    assert is_recent(None, now=1e9)
 
 
 def test_a_counter_that_grows_all_the_time_is_noted_once_a_minute() -> None:
@@ -44,21 +51,21 @@ def test_what_is_no_drop_is_not_watched_and_nothing_is_noted_of_zero() -> None:
     counters = {"duplicate_spans": 9, DROPS: 0, "defaults_not_offered_model": 1}
 
     assert marks(counters, {}, now=5.0).keys() == {"defaults_not_offered_model"}
-    assert grew(counters, {}).keys() == {"defaults_not_offered_model"}
+    assert growth_times(counters, {}).keys() == {"defaults_not_offered_model"}
 
 
 def test_a_mark_that_somebody_has_spoiled_is_none() -> None:
     noted = {(GREW, DROPS): "many"}
 
-    assert grew({DROPS: 3}, noted) == {DROPS: None}
+    assert growth_times({DROPS: 3}, noted) == {DROPS: None}
     assert marks({DROPS: 3}, noted, now=7.0) == {DROPS: "3 7.0"}
 
 
 def test_a_counter_that_shrank_is_followed_without_being_news() -> None:
     noted = looked([(100.0, 9), (500.0, 4)])
 
-    assert grew({DROPS: 4}, noted) == {DROPS: 100.0}
-    assert grew({DROPS: 5}, noted) == {DROPS: None}
+    assert growth_times({DROPS: 4}, noted) == {DROPS: 100.0}
+    assert growth_times({DROPS: 5}, noted) == {DROPS: None}
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 300.0), st.integers(0, 3)), min_size=1))
@@ -74,7 +81,7 @@ def test_the_time_is_never_before_that_of_the_last_growth_nor_a_minute_behind_a_
 
     looked([(at + 2 * RESOLUTION_S, value)], noted)
 
-    found = grew({DROPS: value}, noted)
+    found = growth_times({DROPS: value}, noted)
     assert found.keys() == ({DROPS} if value else set())
     known = found.get(DROPS, 0.0)
     assert known is not None, "whoever looks a while later has noted all"

@@ -9,7 +9,7 @@ import pytest
 from tau_live.core.hookspecs import Alert
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
-from tau_live.operate.alerts import WAITING, Alerting, AlertQueue, trial_alert
+from tau_live.operate.alerts import WAITING, AlertQueue, AlertRaiser, trial_alert
 from tau_live.operate.status import status_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.filled import fill
@@ -37,7 +37,7 @@ class Process:
         self.told: list[Alert] = []
         self.counted: list[str] = []
         self.now = 1_000.0
-        self.alerting = Alerting(
+        self.alerting = AlertRaiser(
             Settings(store=path), owner=name, tell=self.told.append,
             count=self.counted.append, clock=lambda: self.now,
         )  # fmt: skip
@@ -45,7 +45,7 @@ class Process:
     def look(self, **more: object) -> list[str]:
         """Look, and return the kinds of the alerts for it."""
         self.told.clear()
-        self.alerting.look(self.store, status(**{"at": self.now, **more}))
+        self.alerting.check(self.store, status(**{"at": self.now, **more}))
         return [alert.kind for alert in self.told]
 
 
@@ -255,7 +255,7 @@ def test_what_status_really_says_of_a_store_is_told(path: Path) -> None:
     one = Process(path)
 
     told = [row.kind for row in one.store.alerts.latest(limit=9)]
-    one.alerting.look(one.store, status_of(one.store, Settings(store=path), now=one.now))
+    one.alerting.check(one.store, status_of(one.store, Settings(store=path), now=one.now))
 
     assert sorted(told) == ["events-dropped", "gate-reset", "option-worse"]
     assert one.told == []

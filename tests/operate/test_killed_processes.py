@@ -1,11 +1,11 @@
 """The variable that stops a process from inside, as others see it in the store."""
 
 from tau_live.core.processes import PROCESSES, this_process
-from tau_live.operate.stops import RENEW_S, TTL_S, Killed, Notices, ended_by, killed_inside
+from tau_live.operate.stops import RENEW_S, TTL_S, KillState, Notices, ended_by, killed_inside
 from tau_live.store.sqlite.store import SqliteStore
 
 ME = this_process()
-WORD = Killed("TAU_LIVE_RL_KILL is '1'", "", 5.0)
+WORD = KillState("TAU_LIVE_RL_KILL is '1'", "", 5.0)
 
 
 def test_others_see_it_until_it_is_taken_back(store: SqliteStore) -> None:
@@ -13,11 +13,11 @@ def test_others_see_it_until_it_is_taken_back(store: SqliteStore) -> None:
     leases.acquire(f"{PROCESSES}elsewhere:1:2", "elsewhere:1:2", ttl_s=TTL_S, now=100.0)
     word = Notices(ME)
 
-    word.say(leases, WORD, now=100.0)
+    word.publish(leases, WORD, now=100.0)
     found = killed_inside(leases, now=101.0)
-    word.say(leases, None, now=102.0)
+    word.publish(leases, None, now=102.0)
 
-    assert found == Killed(
+    assert found == KillState(
         f"TAU_LIVE_RL_KILL is set inside 1 of 2 attached processes: {ME}", "", 5.0
     )
     assert "unset TAU_LIVE_RL_KILL" in ended_by(found.reason)
@@ -30,7 +30,7 @@ def test_it_lasts_as_long_as_it_is_said(store: SqliteStore) -> None:
     now = 100.0
 
     while now < 100.0 + 2 * TTL_S:
-        word.say(leases, WORD, now=now)
+        word.publish(leases, WORD, now=now)
         now += RENEW_S / 2
 
     assert killed_inside(leases, now=now) is not None
@@ -40,6 +40,6 @@ def test_it_lasts_as_long_as_it_is_said(store: SqliteStore) -> None:
 def test_a_process_that_died_stops_nothing(store: SqliteStore) -> None:
     leases = store.leases
     machine = ME.rsplit(":", 2)[0]
-    Notices(f"{machine}:4194999:1").say(leases, WORD, now=100.0)
+    Notices(f"{machine}:4194999:1").publish(leases, WORD, now=100.0)
 
     assert killed_inside(leases, now=101.0) is None

@@ -11,7 +11,7 @@ from tau_live.core.records import AuditEntry, RolloutStatus, Trial
 from tau_live.core.settings import Settings
 from tau_live.learn.promotion.rules import NO_CONTROL, trial_at
 from tau_live.operate.alert_rules import GREW
-from tau_live.operate.alerts import Alerting
+from tau_live.operate.alerts import AlertRaiser
 from tau_live.operate.report.choices import thirds_of
 from tau_live.operate.report.facts import Facts, Mean
 from tau_live.operate.report.report import report_facts
@@ -203,7 +203,7 @@ def test_an_old_drop_is_no_doubt_of_health_and_a_new_one_is(store: SqliteStore) 
 def test_it_is_not_healthy_while_rewards_are_missing_and_says_since_when(
     store: SqliteStore,
 ) -> None:
-    looks = Alerting(
+    looks = AlertRaiser(
         Settings(store=store.path), owner="host:1", tell=lambda _: None, count=lambda _: None,
         clock=lambda: 1e9,
     )  # fmt: skip
@@ -218,7 +218,7 @@ def test_it_is_not_healthy_while_rewards_are_missing_and_says_since_when(
                 writes(store).leave_out(name, WhyNot.REWARD_MISSING)
             else:
                 ready(store, name, "model")
-        looks.look(store, status_of(store, settings, now=at))
+        looks.check(store, status_of(store, settings, now=at))
         return facts(store)
 
     before = after(600, missing=False, at=1e9 - 600.0)

@@ -13,7 +13,7 @@ import tau_live
 from tau_live.core.errors import StoreBusyError
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
-from tau_live.operate.access import MOST_BYTES, take_in, write_down
+from tau_live.operate.access import MOST_BYTES, record_entry, store_waiting
 from tau_live.operate.stops import kill_file
 from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import until
@@ -51,14 +51,14 @@ def test_of_operators_at_once_nothing_is_lost_and_nothing_is_there_twice(
     def acts(number: int) -> None:
         barrier.wait()
         for each in range(EACH):
-            write_down((settings, nowhere)[number % 2], entry(f"{number}-{each}"))
+            record_entry((settings, nowhere)[number % 2], entry(f"{number}-{each}"))
 
     threads = [threading.Thread(target=acts, args=(number,)) for number in range(OPERATORS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    write_down(settings, entry("last"))
+    record_entry(settings, entry("last"))
 
     made = [f"{number}-{each}" for number in range(OPERATORS) for each in range(EACH)]
     assert sorted(reasons(settings)) == sorted([*made, "last"])
@@ -70,9 +70,9 @@ def test_a_line_that_a_full_disk_cut_off_spoils_only_itself(settings: Settings) 
     switch.with_name(f"{switch.name}.log").write_bytes(b'{"at": 1.0, "wh')
     with closing(sqlite3.connect(settings.store)) as other:
         other.execute("begin immediate")
-        problem = write_down(settings, entry("locked"))
+        problem = record_entry(settings, entry("locked"))
 
-    after = write_down(settings, entry("free"))
+    after = record_entry(settings, entry("free"))
 
     assert (problem is None, after) == (False, None)
     assert sorted(reasons(settings)) == ["free", "locked"]
@@ -84,10 +84,10 @@ def test_a_log_of_somebody_else_is_neither_taken_in_nor_added_to(settings: Setti
     log.write_text("started\nstopped\n")
     log.chmod(0o600)
     with closing(SqliteStore.open(settings.store)) as store:
-        taken = take_in(store, settings)
+        taken = store_waiting(store, settings)
 
-    stored = write_down(settings, entry("stored"))
-    problem = write_down(
+    stored = record_entry(settings, entry("stored"))
+    problem = record_entry(
         replace(settings, store=settings.store.with_name("nowhere")), entry("lost")
     )
 
@@ -102,7 +102,7 @@ def waiting(settings: Settings, reason: str) -> Path:
     """Write something down while the store is locked; return where it waits."""
     with closing(sqlite3.connect(settings.store)) as other:
         other.execute("begin immediate")
-        assert write_down(settings, entry(reason)) is not None
+        assert record_entry(settings, entry(reason)) is not None
     switch = kill_file(settings.store, settings.kill_file)
     return switch.with_name(f"{switch.name}.log")
 
@@ -112,10 +112,10 @@ def test_what_waits_comes_in_once_with_whoever_has_the_store_open(settings: Sett
     log = waiting(settings, "locked")
     content = log.read_bytes()
     with closing(SqliteStore.open(settings.store)) as store:
-        taken = [take_in(store, settings) for _ in range(2)]
+        taken = [store_waiting(store, settings) for _ in range(2)]
         log.write_bytes(content)  # as if the process had died before it took the file away
         log.chmod(0o600)
-        again = take_in(store, settings)
+        again = store_waiting(store, settings)
 
     assert (taken, again) == ([1, 0], 1)
     assert reasons(settings) == ["locked"]
@@ -131,7 +131,7 @@ def test_the_file_stays_where_the_store_does_not_take_it(settings: Settings) -> 
     ):
         other.execute("begin immediate")
         with pytest.raises(StoreBusyError):
-            take_in(store, settings)
+            store_waiting(store, settings)
 
     assert log.exists()
     assert reasons(settings) == []
@@ -159,7 +159,7 @@ def test_what_others_may_have_made_or_are_at_work_on_is_left_alone(
         if file is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
         with closing(SqliteStore.open(settings.store)) as store:
-            taken = take_in(store, settings)
+            taken = store_waiting(store, settings)
 
     assert taken == 0
     assert reasons(settings) == []

@@ -9,7 +9,7 @@ from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen, offsets
 from tau_live.rl.base import Base
 from tau_live.rl.crossing import Crossed, Scale, cross, rows
 from tau_live.rl.features import Encoded, encode
-from tau_live.rl.kernel import Kernel, Seen
+from tau_live.rl.kernel import Kernel, KernelInput
 from tau_live.rl.net import Net
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.recursive import LEFT_OUT
@@ -31,7 +31,9 @@ def crossed(
     return cross(*rows_of, width=encoded.width, cross_width=cross_width)
 
 
-def added(base: Base, options: Crossed, starts: IntArray, seen: Seen | None = None) -> FloatArray:
+def added(
+    base: Base, options: Crossed, starts: IntArray, seen: KernelInput | None = None
+) -> FloatArray:
     """Return what a base adds to the logit of each option."""
     if not base.sharpness:
         return np.zeros(len(options.starts) - 1)

@@ -12,7 +12,7 @@ def stepped(parameters: FloatArray, gradient: FloatArray, adam: Adam, *, rate: f
 
 
 def test_the_first_step_is_one_learning_rate_against_the_sign_of_the_gradient() -> None:
-    parameters, adam = np.zeros(3), Adam.initial(3).going_on()
+    parameters, adam = np.zeros(3), Adam.initial(3).writable_copy()
 
     adam = stepped(parameters, np.array([3.0, -0.001, 0.0]), adam, rate=0.1)
 
@@ -21,7 +21,7 @@ def test_the_first_step_is_one_learning_rate_against_the_sign_of_the_gradient() 
 
 
 def test_two_steps_in_closed_form() -> None:
-    parameters, adam = np.zeros(1), Adam.initial(1).going_on()
+    parameters, adam = np.zeros(1), Adam.initial(1).writable_copy()
     adam = stepped(parameters, np.array([1.0]), adam, rate=0.1)
     first = float(parameters[0])
 
@@ -36,14 +36,14 @@ def test_two_steps_in_closed_form() -> None:
 def test_going_on_leaves_what_was_remembered_as_it_was() -> None:
     state = Adam.initial(2)
 
-    stepped(np.ones(2), np.ones(2), state.going_on(), rate=0.1)
+    stepped(np.ones(2), np.ones(2), state.writable_copy(), rate=0.1)
 
     assert state.first.tolist() == [0.0, 0.0]
     assert state.steps == 0
 
 
 def test_finds_the_bottom_of_a_bowl() -> None:
-    parameters, adam = np.array([3.0, -2.0]), Adam.initial(2).going_on()
+    parameters, adam = np.array([3.0, -2.0]), Adam.initial(2).writable_copy()
 
     for _ in range(500):
         adam = stepped(parameters, 2.0 * parameters, adam, rate=0.05)
@@ -52,7 +52,7 @@ def test_finds_the_bottom_of_a_bowl() -> None:
 
 
 def test_is_saved_and_loaded() -> None:
-    adam = Adam.initial(2).going_on()
+    adam = Adam.initial(2).writable_copy()
     adam = stepped(np.zeros(2), np.ones(2), adam, rate=0.1)
     state = adam.frozen()
 

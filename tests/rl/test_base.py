@@ -145,7 +145,7 @@ def test_part_of_the_way_is_between_the_two_ends() -> None:
     rng = np.random.default_rng(7)
     here, there = (known(rng, WIDTH, columns) for columns in (3, 6))
 
-    halfway = there.near(here, 0.25)
+    halfway = there.interpolate(here, 0.25)
 
     def by_slot(base: Base) -> FloatArray:
         found: FloatArray = np.where(base.columns >= 0, base.gains[np.maximum(base.columns, 0)], 0)
@@ -155,7 +155,7 @@ def test_part_of_the_way_is_between_the_two_ends() -> None:
     expected[there.columns < 0] = 0.0
     np.testing.assert_allclose(by_slot(halfway), expected, rtol=1e-12)
     assert halfway.draws is there.draws
-    assert there.near(here, 1.0).gains.tolist() == there.gains.tolist()
+    assert there.interpolate(here, 1.0).gains.tolist() == there.gains.tolist()
 
 
 def test_is_saved_and_loaded_to_the_last_bit() -> None:
@@ -226,7 +226,7 @@ def test_a_part_of_a_step_brings_a_part_of_the_bonus_for_doubt_too() -> None:
     goal = known(np.random.default_rng(0), WIDTH, 6)
     before = Base.initial(WIDTH)
 
-    found = goal.near(before, 0.25)
+    found = goal.interpolate(before, 0.25)
 
     assert found.exploration == pytest.approx(0.25 * goal.exploration)
-    assert found.near(goal, 0.0).exploration == goal.exploration
+    assert found.interpolate(goal, 0.0).exploration == goal.exploration

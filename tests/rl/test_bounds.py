@@ -112,5 +112,5 @@ def test_nonsense_is_refused(numbers: dict[str, object]) -> None:
 
 
 def test_a_declared_range_is_within_the_limits() -> None:
-    assert Limits(0.0, 1.0).spanning((-5.0, 0.5)) == (-5.0, 1.0)
-    assert Limits(0.0, 1.0).spanning(None) == (0.0, 1.0)
+    assert Limits(0.0, 1.0).extend_to((-5.0, 0.5)) == (-5.0, 1.0)
+    assert Limits(0.0, 1.0).extend_to(None) == (0.0, 1.0)

@@ -88,7 +88,7 @@ def test_one_context_or_many_at_once_or_in_parts_the_same_bits(
     together = features(contexts(rows), WIDTH, count=256)
 
     alone = np.concatenate([features(contexts([row]), WIDTH, count=256) for row in rows])
-    monkeypatch.setattr(kernel, "_AT_ONCE", at_once)
+    monkeypatch.setattr(kernel, "_CHUNK", at_once)
     parts = features(contexts(rows), WIDTH, count=256)
 
     np.testing.assert_array_equal(alone, together)

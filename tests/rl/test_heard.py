@@ -105,7 +105,7 @@ def test_a_saved_policy_decides_and_is_digested_as_before() -> None:
 
     loaded = Policy.from_arrays(policy.arrays())
 
-    assert policy.base.kernel.is_heard
+    assert policy.base.kernel.is_trusted
     assert digest_of(loaded) == digest_of(policy)
     assert loaded.probabilities(encoded).tolist() == policy.probabilities(encoded).tolist()
 
@@ -122,7 +122,7 @@ def test_a_learner_whose_kernels_are_heard_goes_on_bit_for_bit() -> None:
         update(one, fresh, window=window, config=PPOConfig(), rng=np.random.default_rng(9)).state
         for one in (whole, loaded)
     ]
-    assert whole.policy.base.kernel.is_heard
+    assert whole.policy.base.kernel.is_trusted
     assert digest_of(loaded) == digest_of(whole)
     assert digest_of(gone_on[0]) == digest_of(gone_on[1]) != digest_of(whole)
     assert gone_on[0].kernels.sums.samples == whole.kernels.sums.samples + 16.0
@@ -159,7 +159,7 @@ def test_an_option_that_is_doubted_is_new_to_kernels_too() -> None:
     rows = encode({}, [("same", None)], width=64)
     doubted = rows.indices[rows.starts[1] :].astype(np.int64)
 
-    found = state.forgetting(doubted, penalty=4.0, rng=np.random.default_rng(9))
+    found = state.forget(doubted, penalty=4.0, rng=np.random.default_rng(9))
 
     assert set(state.kernels.names) - set(found.kernels.names) == set(doubted.tolist())
     assert len(found.kernels.fits) == len(state.kernels.fits) - 1 == 1
@@ -206,7 +206,7 @@ def test_where_slopes_say_it_all_kernels_are_not_heard(seed: int) -> None:
     heard = lived(Slopes(), rollouts=320, seed=seed, every=32, window=0)
     slopes = lived(Slopes(), rollouts=320, seed=seed, every=32, window=0, policy_config=WITHOUT)
 
-    assert not heard.state.policy.base.kernel.is_heard
+    assert not heard.state.policy.base.kernel.is_trusted
     assert np.mean(heard.rewards[160:]) > np.mean(slopes.rewards[160:]) - 0.1
 
 
@@ -216,13 +216,13 @@ def test_rewards_that_tell_the_worth_of_the_state_alone_earn_no_trust(seed: int)
     found = lived(Worth(), rollouts=64, seed=seed, every=16, window=0).state
 
     assert found.kernels.sums.samples == 480.0
-    assert not found.policy.base.kernel.is_heard
+    assert not found.policy.base.kernel.is_trusted
 
 
 def digest() -> str:
     """Return the digest of a learner whose kernels are heard."""
     state = lived(Product(), rollouts=96, seed=1, every=32, policy_config=SMALL).state
-    assert state.policy.base.kernel.is_heard
+    assert state.policy.base.kernel.is_trusted
     return digest_of(state)
 
 

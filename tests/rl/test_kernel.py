@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.base import Base, base_of
-from tau_live.rl.kernel import MOST, Kernel, Kernels, Seen, Sums
+from tau_live.rl.kernel import MOST, Kernel, KernelInput, Kernels, Sums
 from tau_live.rl.recursive import Regression
 from tests.rl.digests import digest
 from tests.rl.kernels import WAVES, kernel_of, learned, rows, slots
@@ -85,7 +85,7 @@ def test_nothing_new_changes_nothing() -> None:
 def test_what_is_forgotten_is_new_and_leaves_its_place() -> None:
     before = learned(range(MOST))
 
-    found = before.forgetting(slots(5, 7, 999))
+    found = before.forget(slots(5, 7, 999))
 
     assert found.names.tolist() == [name for name in range(MOST) if name not in (5, 7)]
     assert found.sums == before.sums
@@ -159,11 +159,16 @@ def test_trust_hangs_on_no_unit_of_reward(unit: float, mended: float) -> None:
 
 
 def judged(
-    kernels: Kernels, rng: np.random.Generator, rewards: FloatArray, *, seen: Seen, chosen: IntArray
+    kernels: Kernels,
+    rng: np.random.Generator,
+    rewards: FloatArray,
+    *,
+    seen: KernelInput,
+    chosen: IntArray,
 ) -> Kernels:
     """Return the regressions with what decisions say, where slopes expect nothing."""
     options = int(seen.counts.sum())
-    return kernels.judging(
+    return kernels.update_trust(
         seen,
         np.zeros(options),
         rewards,
@@ -173,8 +178,8 @@ def judged(
     )
 
 
-def two_options(rng: np.random.Generator, count: int) -> tuple[Seen, IntArray]:
-    seen = Seen(np.tile([3, 8], count), rows(rng, count), np.full(count, 2))
+def two_options(rng: np.random.Generator, count: int) -> tuple[KernelInput, IntArray]:
+    seen = KernelInput(np.tile([3, 8], count), rows(rng, count), np.full(count, 2))
     return seen, 2 * np.arange(count) + rng.integers(2, size=count)
 
 
@@ -241,7 +246,7 @@ def test_options_that_kernels_do_not_know_are_left_to_slopes() -> None:
 
 
 def test_no_decisions_say_nothing() -> None:
-    seen = Seen(slots(), np.zeros((0, WAVES)), slots())
+    seen = KernelInput(slots(), np.zeros((0, WAVES)), slots())
 
     found = judged(learned([3]), np.random.default_rng(0), np.zeros(0), seen=seen, chosen=slots())
 
@@ -255,7 +260,7 @@ def test_near_is_between_the_two(seed: int, share: float) -> None:
     gains = rng.normal(size=(4, WAVES))
     here, there = kernel_of([2, 5], gains[:2], 0.9), kernel_of([2, 7], gains[2:], 0.3)
 
-    found = here.near(there, share)
+    found = here.interpolate(there, share)
 
     assert found.names.tolist() == [2, 5]
     np.testing.assert_allclose(found.trust, [share * 0.9 + (1.0 - share) * 0.3, share * 0.9])
@@ -267,13 +272,13 @@ def test_near_begins_at_the_other_and_ends_at_itself() -> None:
     gains = np.random.default_rng(10).normal(size=(4, WAVES))
     here, there = kernel_of([2, 5], gains[:2], 0.9), kernel_of([2, 5], gains[2:], 0.3)
 
-    first, last = here.near(there, 0.0), here.near(there, 1.0)
+    first, last = here.interpolate(there, 0.0), here.interpolate(there, 1.0)
 
     assert digest(first.arrays()) == digest(there.arrays())
     assert digest(last.arrays()) == digest(here.arrays())
-    assert digest(here.near(Kernel.none(WAVES), 1.0).arrays()) == digest(here.arrays())
-    assert not here.near(Kernel.none(WAVES), 0.5).gains.flags.writeable
-    assert len(Kernel.none(WAVES).near(here, 0.5).names) == 0
+    assert digest(here.interpolate(Kernel.none(WAVES), 1.0).arrays()) == digest(here.arrays())
+    assert not here.interpolate(Kernel.none(WAVES), 0.5).gains.flags.writeable
+    assert len(Kernel.none(WAVES).interpolate(here, 0.5).names) == 0
 
 
 @settings(deadline=None)
@@ -285,9 +290,14 @@ def test_an_option_that_comes_to_be_known_begins_where_slopes_left_it(
     gains = rng.normal(size=(3, WAVES))
     before = known(rng, WIDTH, 8, kernel=kernel_of([3], gains[:1], 0.9))
     goal = before._replace(kernel=kernel_of([3, 8], gains[1:], 0.8))
-    options, seen = sparse(samples(1, 3)[0]), Seen(slots(8, 4, 3), rows(rng, 1), np.array([3]))
+    options, seen = (
+        sparse(samples(1, 3)[0]),
+        KernelInput(slots(8, 4, 3), rows(rng, 1), np.array([3])),
+    )
 
-    nearest, found = (goal.near(before, of).estimates(options, seen).gains for of in (0.0, share))
+    nearest, found = (
+        goal.interpolate(before, of).estimates(options, seen).gains for of in (0.0, share)
+    )
 
     first, last = (base.estimates(options, seen).gains for base in (before, goal))
     np.testing.assert_allclose(nearest, first, atol=1e-12)
@@ -299,14 +309,14 @@ def test_what_it_says_is_the_inner_product_of_those_that_it_knows() -> None:
     gains, features = rng.normal(size=(2, WAVES)), rows(rng, 2)
     kernel = kernel_of([3, 8], gains, 0.75)
 
-    said, knows, trust = kernel.predict(Seen(slots(8, 4, 9, 3), features, np.array([3, 1])))
+    said, knows, trust = kernel.predict(KernelInput(slots(8, 4, 9, 3), features, np.array([3, 1])))
 
     assert knows.tolist() == [True, False, False, True]
     assert trust.tolist() == [0.75, 0.0, 0.0, 0.75]
     expected = [features[0] @ gains[1], 0.0, 0.0, features[1] @ gains[0]]
     np.testing.assert_allclose(said, expected, atol=1e-12)
     nothing, none, no_trust = Kernel.none(WAVES).predict(
-        Seen(slots(8, 4), features, np.array([1, 1]))
+        KernelInput(slots(8, 4), features, np.array([1, 1]))
     )
     assert (nothing.tolist(), none.tolist()) == ([0.0, 0.0], [False, False])
     assert no_trust.tolist() == [0.0, 0.0]
@@ -317,7 +327,7 @@ def test_an_estimate_is_slopes_and_kernels_by_their_trust() -> None:
     kernel = kernel_of([3, 8], rng.normal(size=(2, WAVES)), 0.25)
     base: Base = known(rng, WIDTH, 8, kernel=kernel)
     options = sparse(samples(1, 3)[0])
-    seen = Seen(slots(8, 4, 3), rows(rng, 1), np.array([3]))
+    seen = KernelInput(slots(8, 4, 3), rows(rng, 1), np.array([3]))
 
     found = base.estimates(options, seen)
 
@@ -343,4 +353,4 @@ def test_what_kernels_mend_is_noise_no_more() -> None:
 
     assert trusted.sums.residual_share == 0.5
     assert other.noise == pytest.approx(0.5 * one.noise)
-    assert (one.kernel.is_heard, other.kernel.is_heard) == (False, True)
+    assert (one.kernel.is_trusted, other.kernel.is_trusted) == (False, True)

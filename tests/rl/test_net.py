@@ -117,10 +117,10 @@ def test_one_decision_is_scored_as_many_are() -> None:
 def test_adds_exactly_nothing_until_it_is_taught() -> None:
     rng = np.random.default_rng(3)
     net = Net.initial(5, slots=CONFIG.width)
-    knowing = net.including(np.arange(9), np.arange(9))
+    wider = net.including(np.arange(9), np.arange(9))
     contexts, options = rows(rng, 3, constant=True), rows(rng, 7, constant=False)
 
-    said = [one.forward(contexts, options, offsets(COUNTS)) for one in (net, knowing)]
+    said = [one.forward(contexts, options, offsets(COUNTS)) for one in (net, wider)]
 
     assert not any(one.scores.any() or one.values.any() for one in said)
 
@@ -186,7 +186,7 @@ def test_what_options_said_can_be_forgotten() -> None:
     options = Crossed(known, np.ones(len(known)), np.arange(len(known) + 1))
     before = net.forward(context, options, np.array([0, len(known)]))
 
-    found = net.forgetting(known[:2]).forward(context, options, np.array([0, len(known)]))
+    found = net.forget(known[:2]).forward(context, options, np.array([0, len(known)]))
 
     assert found.scores[:2].tolist() == [0.0, 0.0]
     np.testing.assert_array_equal(found.scores[2:], before.scores[2:])
@@ -227,7 +227,7 @@ def test_a_version_cannot_be_changed() -> None:
 
     with pytest.raises(ValueError, match="read-only"):
         net.towers.actor[0, 0] = 1.0
-    copy = net.going_on()
+    copy = net.writable_copy()
     copy.flat[:] = 0.0
     assert net.flat.any()
     assert isinstance(frozen(copy.flat), np.ndarray)
@@ -240,7 +240,7 @@ from tau_live.rl.arrays import offsets
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.net import Net
 rng = np.random.default_rng(0)
-net = Net.initial(64, slots=512).including(np.arange(256), np.arange(40)).going_on()
+net = Net.initial(64, slots=512).including(np.arange(256), np.arange(40)).writable_copy()
 net.flat[:] += 0.1 * rng.normal(size=len(net.flat))
 contexts, options = (
     Crossed(rng.integers(200, size=600 * n * 9), rng.normal(size=600 * n * 9),

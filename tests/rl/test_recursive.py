@@ -207,7 +207,7 @@ def test_forgotten_features_are_as_at_first_and_all_others_as_they_were() -> Non
     fit = regressed(dense, rewards, penalty=2.0, draws=20_000)
     slots: IntArray = np.array([1, 3, 4])  # 3 was never seen
 
-    found = fit.forgetting(slots, penalty=2.0, rng=np.random.default_rng(0))
+    found = fit.forget(slots, penalty=2.0, rng=np.random.default_rng(0))
 
     gone = np.isin(np.arange(len(fit.covariance)), fit.columns.of[[1, 4]])
     np.testing.assert_array_equal(found.covariance[gone], 0.5 * np.eye(len(gone))[gone])
@@ -229,7 +229,7 @@ def test_forgotten_features_are_relearned_soon() -> None:
 
     kept, fresh = (
         one.including(sparse(dense[:30]), changed, penalty=1.0, rng=rng)
-        for one in (fit, fit.forgetting(np.array([0, 1]), penalty=1.0, rng=rng))
+        for one in (fit, fit.forget(np.array([0, 1]), penalty=1.0, rng=rng))
     )
 
     first, second = fresh.columns.of[:2]
@@ -332,6 +332,6 @@ def digest() -> str:
         sparse(dense), rng.normal(size=60), rng.normal(size=60), penalty=1.0, rng=rng
     )
     hashed = hashlib.sha256()
-    for array in fit.forgetting(np.arange(9), penalty=1.0, rng=rng).arrays("of").values():
+    for array in fit.forget(np.arange(9), penalty=1.0, rng=rng).arrays("of").values():
         hashed.update(array.tobytes())
     return hashed.hexdigest()

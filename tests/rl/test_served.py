@@ -13,8 +13,8 @@ from tau_live.rl.arrays import FloatArray, frozen
 from tau_live.rl.base import Base
 from tau_live.rl.crossing import Crossed, Scale, critic_width, rows
 from tau_live.rl.features import Encoded, encode, pack
-from tau_live.rl.kernel import Seen, features
-from tau_live.rl.policy import Judged, Policy, PolicyConfig
+from tau_live.rl.kernel import KernelInput, features
+from tau_live.rl.policy import Judgement, Policy, PolicyConfig
 from tests.rl.rows import added, crossed, heard, known
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
@@ -62,12 +62,12 @@ def by_definition(policy: Policy, encoded: Encoded) -> FloatArray:
         slots[:split], rows([encoded], [None], policy.scale)[0].values, np.array([0, split])
     )
     waves = features(context, policy.config.width, count=policy.config.kernels)
-    seen = Seen(slots[encoded.starts[1:-1]], waves, np.array([encoded.options]))
+    seen = KernelInput(slots[encoded.starts[1:-1]], waves, np.array([encoded.options]))
     starts = np.array([0, encoded.options])
     return pairs.dot(policy.weights) + added(policy.base, pairs, starts, seen)
 
 
-def same(one: Judged, other: Judged) -> bool:
+def same(one: Judgement, other: Judgement) -> bool:
     return one.probabilities.tolist() == other.probabilities.tolist() and one[1:] == other[1:]
 
 
@@ -100,8 +100,8 @@ def test_what_is_packed_is_what_packing_gives() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        pytest.param("_AT_ONCE", 1, id="a table too large to hold"),
-        pytest.param("_AT_ONCE", 300, id="a table in two parts"),
+        pytest.param("_CHUNK", 1, id="a table too large to hold"),
+        pytest.param("_CHUNK", 300, id="a table in two parts"),
         pytest.param("_DENSE", 0, id="options with little in common"),
         pytest.param("_DENSE", 10**9, id="one table for all"),
     ],
@@ -222,7 +222,7 @@ def test_many_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     policy = trained(1)
     alone = [trained(1).judge(decision(seed)) for seed in range(40)]
     together = threading.Barrier(8)
-    found: list[list[tuple[int, Judged]]] = [[] for _ in range(8)]
+    found: list[list[tuple[int, Judgement]]] = [[] for _ in range(8)]
 
     def decides(number: int) -> None:
         rng = np.random.default_rng(number)

@@ -1,7 +1,7 @@
-"""Logs from elsewhere: JSON Lines and CSV, a line a decision, every mistake named with its place.
+"""Logs from elsewhere: JSON Lines and CSV, one decision a line, every error with its line.
 
-Nothing is passed over: a line that cannot be read is an error, and a reward or a propensity that
-is not there is a decision without one, which the report counts.
+No line is skipped: one that cannot be read is an error, and one without a reward or a propensity is
+a decision without one, which the report counts.
 """
 
 import csv
@@ -44,10 +44,10 @@ class Line(NamedTuple):
     row: Row
 
     def error(self, column: str, expected: str, value: object) -> LogError:
-        """Return the error of a column that is not as it should be."""
-        shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+        """Return the error of a column with a value of the wrong kind."""
+        excerpt = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
         return LogError(
-            f"{self.path}:{self.number}: column {column!r}: expected {expected}, got {shown}"
+            f"{self.path}:{self.number}: column {column!r}: expected {expected}, got {excerpt}"
         )
 
 
@@ -56,21 +56,21 @@ def records_of(
 ) -> Records:
     """Return the decisions of a log.
 
-    Columns are ``option`` (the one applied), ``propensity``, ``reward``, and, if there are any,
-    ``options`` (those that might be chosen: names, or names with features), ``rollout`` (its steps
-    stand in their order), ``default``, and ``context`` or ``features`` (what was known). Without
-    those two every other column is something that was known. Without ``options`` every option of
-    the log is taken to have been offered each time.
+    Columns are ``option`` (the one applied), ``propensity``, ``reward``, and optionally ``options``
+    (those allowed: names, or names with features), ``rollout`` (whose steps are in order),
+    ``default``, and ``context`` or ``features`` (the context). Without those two every other column
+    is part of the context. Without ``options`` every option of the log is assumed to have been
+    offered each time.
 
     Args:
-        path: Ends in ``.jsonl``, ``.ndjson`` or ``.csv``.
+        path: A file whose name ends in ``.jsonl``, ``.ndjson`` or ``.csv``.
         context: Which of the other columns to take; ``None`` takes all.
-        width: How wide the features must be.
-        tell: Told how many more lines were read.
+        width: Width of the features.
+        tell: Called with the number of further lines read.
 
     Raises:
-        LogError: A line or a column is not as it should be.
-        OSError: It cannot be read.
+        LogError: A line or a column is malformed.
+        OSError: The file cannot be read.
     """
     everything = _options_of(path)
     records = Records()
@@ -81,15 +81,15 @@ def records_of(
             tell(TELL_EVERY)
     if not records.records:
         raise LogError(f"{path}: no decisions found")
-    records.records[:] = _earned_at_the_end(records.records)
+    records.records[:] = _fill_blank_rewards(records.records)
     return records
 
 
-def _earned_at_the_end(records: Sequence[Record]) -> Iterator[Record]:
-    """Yield the records; a step without a reward earned nothing where a later one has the run's.
+def _fill_blank_rewards(records: Sequence[Record]) -> Iterator[Record]:
+    """Yield the records, a blank reward being 0 where the last step of its run has a reward.
 
-    A run is often given one reward, in its last line. What was not given to the lines before it is
-    no reward that nobody knows; a run whose last line has none may still have earned one.
+    A run often has one reward, in its last line; then the blanks before it are no unknown rewards.
+    A run whose last line has none may still have earned one.
     """
     last = {record.rollout: record for record in records}
     for record in records:
@@ -98,7 +98,7 @@ def _earned_at_the_end(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def lines_of(path: Path) -> Iterator[Line]:
-    """Yield the lines of a log, each with its columns; blank lines are none.
+    """Yield the lines of a log, each with its columns; blank lines are skipped.
 
     Raises:
         LogError: A line cannot be read.
@@ -215,47 +215,47 @@ def _record(
 
 
 def _options(line: Line) -> dict[str, Mapping[str, object] | None]:
-    given = line.row.get(OPTIONS)
-    if isinstance(given, str) and given.strip()[:1] in {"[", "{"}:
-        given = _parse(line, OPTIONS, given)
-    elif isinstance(given, str):
-        given = [name.strip() for name in given.split("|")] if given.strip() else None
-    if given is None:
+    options = line.row.get(OPTIONS)
+    if isinstance(options, str) and options.strip()[:1] in {"[", "{"}:
+        options = _parse(line, OPTIONS, options)
+    elif isinstance(options, str):
+        options = [name.strip() for name in options.split("|")] if options.strip() else None
+    if options is None:
         return {}
-    if isinstance(given, list):
-        names = [_name(line, OPTIONS, name) for name in given]
+    if isinstance(options, list):
+        names = [_name(line, OPTIONS, name) for name in options]
         if len(set(names)) < len(names):
-            raise line.error(OPTIONS, "every option once", given)
+            raise line.error(OPTIONS, "every option once", options)
         return dict.fromkeys(names)
-    if isinstance(given, dict) and all(
-        features is None or isinstance(features, dict) for features in given.values()
+    if isinstance(options, dict) and all(
+        features is None or isinstance(features, dict) for features in options.values()
     ):
-        return {str(name): features for name, features in given.items()}
-    raise line.error(OPTIONS, "a list of names, or names with objects of features", given)
+        return {str(name): features for name, features in options.items()}
+    raise line.error(OPTIONS, "a list of names, or names with objects of features", options)
 
 
 def _context_of(line: Line, wanted: Sequence[str] | None) -> dict[str, object]:
-    known: dict[str, object] = {}
+    context: dict[str, object] = {}
     row = line.row
-    given = [name for name in (CONTEXT, FEATURES) if not _is_blank(row.get(name))]
-    for name in given:
+    columns = [name for name in (CONTEXT, FEATURES) if not _is_blank(row.get(name))]
+    for name in columns:
         value = row[name]
         value = _parse(line, name, value) if isinstance(value, str) else value
         if not isinstance(value, dict):
             raise line.error(name, "an object", value)
-        known |= value
-    if not given:
-        known = {name: _cell_value(value) for name, value in row.items() if name not in OURS}
+        context |= value
+    if not columns:
+        context = {name: _cell_value(value) for name, value in row.items() if name not in OURS}
     if wanted is None:
-        return known
-    missing = [name for name in wanted if name not in known]
+        return context
+    missing = [name for name in wanted if name not in context]
     if missing:
         raise LogError(f"{line.path}:{line.number}: no context column {missing[0]!r}")
-    return {name: known[name] for name in wanted}
+    return {name: context[name] for name in wanted}
 
 
 def _cell_value(value: object) -> object:
-    """Return a cell of a table as a number where it is one, as nothing where it is blank."""
+    """Return a cell as a number where it is one; ``None`` where it is blank."""
     if not isinstance(value, str):
         return value
     if _is_blank(value):

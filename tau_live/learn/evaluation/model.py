@@ -1,11 +1,11 @@
 """The reward model of off-policy evaluation for many decisions, in bounded memory.
 
-Each model is fitted without the rollouts that it speaks of: one that has seen a reward knows the
-noise in it, and would count that as if it were the policy's doing (Chernozhukov et al. 2018,
-arXiv:1608.00060, definition 3.2).
+The models are cross-fitted: each predicts only for rollouts that it was not fitted on, since a
+model that has seen a reward has fitted its noise, which would count as an effect of the policy
+(Chernozhukov et al. 2018, arXiv:1608.00060, definition 3.2).
 
-The pairs of all options of all decisions do not fit into memory at once, so they are made anew for
-some decisions at a time; the models are fitted on the options that were applied.
+The pairs of all options of all decisions do not fit into memory, so they are computed for a chunk
+of decisions at a time; the models are fitted on the options that were applied.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +23,14 @@ from tau_live.rl.features import Encoded, unpack
 
 
 class Sums(NamedTuple):
-    """Everything a ridge regression needs of its samples, in bits that no thread changes.
+    """Sufficient statistics of a ridge regression; the bits do not depend on threads.
 
     Attributes:
         gram: ``[D, D]``, sum of the outer products of the features.
         products: ``[D]``, sum of features times target.
         features: ``[D]``, sum of features.
-        samples: How many.
-        mean: Of the targets.
+        samples: How many samples.
+        mean: Mean of the targets.
     """
 
     gram: FloatArray
@@ -41,7 +41,7 @@ class Sums(NamedTuple):
 
     @classmethod
     def empty(cls, width: int) -> "Sums":
-        """Return the sums of nothing."""
+        """Return the sums of no samples."""
         return cls(np.zeros((width, width)), np.zeros(width), np.zeros(width), 0, 0.0)
 
     def including(self, features: Crossed, targets: FloatArray) -> "Sums":
@@ -60,7 +60,7 @@ class Sums(NamedTuple):
         )
 
     def merge(self, other: "Sums") -> "Sums":
-        """Return the sums of the samples of both, as if one had included them all.
+        """Return the sums of the samples of both.
 
         Source:
             Chan, Golub and LeVeque 1979, equation 2.1 (pairwise merging).
@@ -77,7 +77,7 @@ class Sums(NamedTuple):
         )
 
     def fit(self, penalty: float) -> tuple[FloatArray, float]:
-        """Return ``[D]`` weights with this penalty on their squares, and the mean, without one.
+        """Return ``[D]`` weights with this penalty on their squares, and the unpenalised mean.
 
         Source:
             Hoerl and Kennard 1970, equation 2.1, on targets less their mean.
@@ -94,7 +94,7 @@ FOLDS = 5
 PENALTY = 1.0
 CHUNK = 2_000
 WIDTH = 512
-"""Slots of the model's own, however wide the policy is: its memory grows with their square."""
+"""Slots of the model, independent of the policy's width: its memory grows with their square."""
 
 Tell = Callable[[int], None]
 
@@ -102,15 +102,15 @@ Tell = Callable[[int], None]
 def predictions(
     records: Sequence[Record], rewards: FloatArray, *, reward_range: tuple[float, float], tell: Tell
 ) -> list[FloatArray]:
-    """Return ``[N]`` of ``[A]``: what models that have not seen its rollout expect of each option.
+    """Return ``[N]`` of ``[A]``: cross-fitted predictions of the reward of each option.
 
     NaN where the other rollouts have nothing to learn from.
 
     Args:
         records: ``N`` decisions.
-        rewards: ``[N]``, NaN where unknown; what is outside the range is not learned from.
-        reward_range: The least and the largest; expectations are cut to it.
-        tell: Told how many more decisions are done, three times for each.
+        rewards: ``[N]``, NaN where unknown; rewards outside the range are not learned from.
+        reward_range: The least and the largest reward; predictions are clipped to it.
+        tell: Called with the number of further decisions done, three times for each.
     """
     ids = np.array([record.rollout for record in records])
     fold = folds_of(ids, FOLDS) if len(records) else np.zeros(0, dtype=np.int64)
@@ -154,11 +154,9 @@ def _models(
             at = np.flatnonzero(usable[here] & (fold[here] == number))
             if len(at):
                 sums[number] = sums[number].including(applied.rows(at), rewards[here][at])
-    nothing = Sums.empty(WIDTH)
+    empty = Sums.empty(WIDTH)
     others = {
-        number: reduce(
-            Sums.merge, (part for other, part in sums.items() if other != number), nothing
-        )
+        number: reduce(Sums.merge, (part for other, part in sums.items() if other != number), empty)
         for number in numbers
     }
     return {number: rest.fit(PENALTY) for number, rest in others.items() if rest.samples}

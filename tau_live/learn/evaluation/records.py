@@ -1,4 +1,4 @@
-"""Logged decisions as an evaluation needs them, wherever they come from."""
+"""Logged decisions in the form that evaluation takes, whatever their origin."""
 
 import math
 from collections import Counter
@@ -30,22 +30,22 @@ class Record(NamedTuple):
     """One decision.
 
     Attributes:
-        rollout: The id of its rollout; the steps of one stand in their order.
-        options: ``[A]``, what was offered; empty where that is not known.
-        allowed: ``[A]``, which of them might be chosen; ``None`` if all might.
-        applied: The index of the one applied; -1 where it is none of them.
+        rollout: The id of its rollout; the steps of one are in order.
+        options: ``[A]``, the options offered; empty where unknown.
+        allowed: ``[A]``, which of them were allowed; ``None`` if all were.
+        applied: The index of the applied option; -1 where it is none of them.
         default: The index of the host's own choice; ``None`` if it has none.
-        propensity: With which probability the applied one had been chosen; NaN if nobody knows.
+        propensity: Probability with which the applied option was chosen; NaN if unknown.
         reward: The reward before the next step; NaN if unknown.
-        packed: Its features.
+        packed: Its packed features.
         explored: ``[A]``, false where an option was unsafe to explore; ``None`` if none was.
-        logged: ``[A]``, with which probability each would have been chosen; empty if unknown.
+        logged: ``[A]``, the logged probability of each option; empty if unknown.
         value: The value estimate; NaN if there was none.
         version: The version that decided; 0 is the untrained policy.
         place: The ``ready_seq`` of its rollout; 0 in a log from elsewhere.
         total: The reward of its whole rollout; NaN if unknown.
-        context: What was known, as the host gave it; ``None`` where it was not read.
-        features: ``[A]``, of each option, as the host gave them; empty where they were not read.
+        context: The context as the host gave it; ``None`` where it was not read.
+        features: ``[A]``, features of each option as the host gave them; empty where not read.
     """
 
     rollout: str
@@ -71,72 +71,72 @@ class Records:
     """Decisions, and how many were left out before anything was computed.
 
     Attributes:
-        records: In their order.
-        left_out: By reason.
-        spoilt: Rollouts with a step that was left out: they cannot be evaluated as a whole.
+        records: The decisions, in order.
+        left_out: How many were left out, by reason.
+        incomplete: Ids of rollouts with a step left out: they cannot be evaluated as a whole.
     """
 
     records: list[Record] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    spoilt: set[str] = field(default_factory=set)
+    incomplete: set[str] = field(default_factory=set)
 
 
 Target = Callable[[Record], FloatArray]
-"""Returns ``[A]``, with which probability a policy would have chosen each option."""
+"""Returns ``[A]``, the probability with which a policy would have chosen each option."""
 
 
 Function = Callable[[Mapping[str, object], Mapping[str, Mapping[str, object]]], object]
-"""A policy of the user's: takes the context and the options with their features, and returns the
-option that it takes, or a mapping of options to probabilities."""
+"""A user's policy: takes the context and the options with their features, and returns the option
+that it takes, or a mapping of options to probabilities."""
 
 
-def of_function(function: Function, name: str) -> Target:
-    """Return the policy that a function of the user's is.
+def function_target(function: Function, name: str) -> Target:
+    """Return a user's function as a target policy.
 
     Raises:
-        PolicyError: When it is called: it raised, or returned neither an option that might be
-            chosen nor probabilities of such.
+        PolicyError: When the target is called: the function raised, or returned neither an allowed
+            option nor probabilities of such.
     """
 
-    def chosen(record: Record) -> FloatArray:
+    def probabilities(record: Record) -> FloatArray:
         features = record.features or (None,) * len(record.options)
         offered = {
-            option: dict(given or {})
-            for at, (option, given) in enumerate(zip(record.options, features, strict=True))
+            option: dict(row or {})
+            for at, (option, row) in enumerate(zip(record.options, features, strict=True))
             if record.allowed is None or record.allowed[at]
         }
         try:
             answer = function(dict(record.context or {}), offered)
-        except Exception as error:  # somebody else's code
+        except Exception as error:  # the user's code
             raise PolicyError(f"{name} raised {type(error).__name__}: {error}") from error
-        given = {answer: 1.0} if isinstance(answer, str) else answer
-        if not isinstance(given, Mapping) or not {*given} <= {*offered}:
+        answered = {answer: 1.0} if isinstance(answer, str) else answer
+        if not isinstance(answered, Mapping) or not {*answered} <= {*offered}:
             raise PolicyError(
                 f"{name} must return one of {sorted(offered)}, or their probabilities, "
                 f"got {answer!r}"
             )
         try:
-            shares = np.array([float(given.get(option, 0.0)) for option in record.options])
+            shares = np.array([float(answered.get(option, 0.0)) for option in record.options])
         except (TypeError, ValueError) as error:
             raise PolicyError(f"{name} must return numbers, got {answer!r}") from error
         if not ((shares >= 0.0).all() and abs(float(shares.sum()) - 1.0) <= _SUM_ROUNDING):
             raise PolicyError(f"{name} must return probabilities that sum to 1, got {answer!r}")
         return shares
 
-    return chosen
+    return probabilities
 
 
 def uniform(record: Record) -> FloatArray:
-    """Return the same probability for every option that might be chosen."""
-    may = (
+    """Return the same probability for every allowed option."""
+    allowed = (
         np.ones(len(record.options)) if record.allowed is None else np.array(record.allowed, float)
     )
-    shares: FloatArray = may / may.sum()
+    shares: FloatArray = allowed / allowed.sum()
     return shares
 
 
 def constant(option: str) -> Target:
-    """Return the policy that always takes one option; where it may not be taken, any other."""
+    """Return the policy that always takes one option; where that is not allowed, any other."""
 
     def always(record: Record) -> FloatArray:
         if option not in record.options:
@@ -151,22 +151,22 @@ def constant(option: str) -> Target:
     return always
 
 
-def of_policy(policy: Policy) -> Target:
-    """Return a version of ours; its features must be as wide as those of the decisions."""
+def policy_target(policy: Policy) -> Target:
+    """Return a version of a policy as a target; its width must be that of the packed features."""
 
-    def chosen(record: Record) -> FloatArray:
+    def probabilities(record: Record) -> FloatArray:
         mask = None if record.allowed is None else np.array(record.allowed, dtype=np.bool_)
         flags = None if record.explored is None else np.array(record.explored, dtype=np.bool_)
         encoded = unpack(record.packed)
         return policy.probabilities(encoded, default=record.default, allowed=mask, explored=flags)
 
-    return chosen
+    return probabilities
 
 
 def best_fixed(log: Records) -> str | None:
     """Return the option with the highest self-normalised estimate; ``None`` where there is none.
 
-    Chosen with hindsight from the very log it is then evaluated on, so a little too good.
+    Chosen with hindsight from the log that it is then evaluated on, so slightly too good.
     """
     weights: dict[str, float] = {}
     earned: dict[str, float] = {}
@@ -180,7 +180,7 @@ def best_fixed(log: Records) -> str | None:
 
 
 def returns_of(log: Records) -> FloatArray:
-    """Return ``[N]`` what came after each decision until the end of its rollout."""
+    """Return ``[N]`` the sum of rewards from each decision to the end of its rollout."""
     returns = np.array([record.reward for record in log.records], dtype=np.float64)
     after: dict[str, float] = {}
     for at in range(len(returns) - 1, -1, -1):
@@ -193,10 +193,10 @@ def returns_of(log: Records) -> FloatArray:
 PAGE = 256
 
 FORCED = frozenset({WhyNot.ONE_OPTION, WhyNot.EARLIER_ATTEMPT})
-"""Left out without spoiling its rollout: every policy does the same there, or it does not count."""
+"""Reasons that leave a rollout complete: every policy does the same there, or it does not count."""
 
 
-def stored_records(  # noqa: PLR0913  # what to read of it, all keyword-only but the first three
+def stored_records(  # noqa: PLR0913  # keyword-only but for the first three
     store: Store,
     settings: Settings,
     point: str,
@@ -204,7 +204,7 @@ def stored_records(  # noqa: PLR0913  # what to read of it, all keyword-only but
     since: float | None = None,
     limit: int | None = None,
     width: int = WIDTH,
-    given: bool = False,
+    with_features: bool = False,
     tell: Callable[[int], None],
 ) -> Records:
     """Return the decisions at a point of every rollout that is ready to be learned from.
@@ -213,18 +213,20 @@ def stored_records(  # noqa: PLR0913  # what to read of it, all keyword-only but
         store: The store.
         settings: The weights of rewards.
         point: The decision point.
-        since: Only of rollouts that ended then or later, in epoch seconds.
-        limit: Only of so many rollouts, the newest.
-        width: How wide the features must be.
-        given: Whether contexts and features are read as the host gave them, too.
-        tell: Told how many more rollouts were read.
+        since: Takes only rollouts that ended then or later, in epoch seconds; ``None`` all.
+        limit: Takes only so many of the newest rollouts; ``None`` all.
+        width: Width of the features.
+        with_features: Whether to read contexts and features as the host gave them, too.
+        tell: Called with the number of further rollouts read.
     """
     records = Records()
     for page in _pages(store, point, limit=limit):
         for rollout in page:
             if since is None or (rollout.rollout.ended_at or 0.0) >= since:
                 rollout_id = rollout.rollout.rollout_id
-                decisions = store.decisions.decisions(rollout_id) if given else rollout.decisions
+                decisions = (
+                    store.decisions.decisions(rollout_id) if with_features else rollout.decisions
+                )
                 whole = rollout._replace(decisions=decisions)
                 _add(records, whole, point, settings=settings, width=width)
         tell(len(page))
@@ -236,14 +238,14 @@ def _pages(store: Store, point: str, *, limit: int | None) -> Iterator[list[Lear
     wanted = ready if limit is None else min(limit, ready)
     after = 0
     if wanted < ready:
-        after = _place_before(store, point, wanted)
+        after = _position_before(store, point, wanted)
     while page := store.rewards.ready_rollouts(point, after=after, limit=PAGE):
         yield page
         after = page[-1].rollout.ready_seq or after + 1
 
 
-def _place_before(store: Store, point: str, wanted: int) -> int:
-    """Return the place behind which the newest so many rollouts stand."""
+def _position_before(store: Store, point: str, wanted: int) -> int:
+    """Return the ``ready_seq`` after which the newest ``wanted`` rollouts come."""
     newest = store.rewards.ready_rollouts(point, after=0, limit=1, newest=True)
     low, high = 0, newest[0].rollout.ready_seq or 0
     while low < high:
@@ -274,7 +276,7 @@ def _add(
     reasons = list(left.values()) + [whole] * len(steps if whole else [])
     records.left_out.update(reason.value for reason in reasons if reason)
     if any(reason not in FORCED for reason in reasons):
-        records.spoilt.add(learnable.rollout.rollout_id)
+        records.incomplete.add(learnable.rollout.rollout_id)
     if collected.trajectories is None:
         return
     for decision, reward in zip(steps, collected.trajectories.reward.tolist(), strict=True):
@@ -304,17 +306,17 @@ def _record(decision: Decision, reward: float, *, rollout: Rollout) -> Record:
     )
 
 
-def _features(given: object) -> Mapping[str, object] | None:
-    return given if isinstance(given, Mapping) else None
+def _features(value: object) -> Mapping[str, object] | None:
+    return value if isinstance(value, Mapping) else None
 
 
 MOST = 0.01
-"""So much of what a policy would do may be without support; an estimate is off by at most as much
+"""Largest share of a policy's choices without support; it biases an estimate by at most that share
 of the range of rewards."""
 
 
 FEWEST_TAKEN = 30
-"""So often an option must have been taken before its propensities are called wrong."""
+"""How often an option must have been taken before its propensities can count as wrong."""
 
 _ROUNDING = 1e-9
 
@@ -322,17 +324,17 @@ _ROUNDING = 1e-9
 def unexplored_share(
     records: Iterable[Record], targets: Iterable[FloatArray | None]
 ) -> tuple[int, str | None]:
-    """Return in how many decisions a policy would choose what has no support, and why that is much.
+    """Return how many decisions give weight to options without support, and why that is too much.
 
-    An option that was not explored has support where it was chosen with a probability of which one
-    over is no larger than the largest weight that an estimate may rest on.
+    An option that was not explored has support where one over its logged probability is no larger
+    than the largest weight that an estimate may rest on.
 
     Args:
         records: ``N`` decisions.
-        targets: ``[N]`` of ``[A]``, what the policy would do; ``None`` where nobody knows.
+        targets: ``[N]`` of ``[A]``, the policy's probabilities; ``None`` where unknown.
 
     Returns:
-        How many; and why there is no estimate, in words, ``None`` where it may be given.
+        How many; and why there is no estimate, in words, ``None`` where there may be one.
     """
     least = 1.0 / Support().largest_weight
     shares = [
@@ -349,11 +351,11 @@ def unexplored_share(
 
 
 def misreported_option(records: Iterable[Record]) -> str | None:
-    """Return which option's logged propensities cannot be right; ``None`` where all may be.
+    """Return, in words, an option whose logged propensities cannot be right; ``None`` without one.
 
     Where an option is offered, its indicator over its propensity is 1 on average, whatever the
-    policy that is evaluated: errors of two options may cancel in the mean of all weights, and one
-    of an option that the policy never takes does not show there at all.
+    policy that is evaluated. In the mean of all weights, errors of two options may cancel, and the
+    error of an option that the policy never takes does not show at all.
 
     Source:
         Li et al. 2015, arXiv:1409.6890 (checks of logged randomisation); Horvitz and Thompson 1952.
@@ -367,11 +369,11 @@ def misreported_option(records: Iterable[Record]) -> str | None:
             if record.allowed is not None and not record.allowed[at]:
                 continue
             totals = sums.setdefault(name, [0.0, 0.0, 0.0, 0.0])
-            taken = at == record.applied
+            is_applied = at == record.applied
             totals[0] += 1.0
-            totals[1] += taken
-            totals[2] += weight * taken
-            totals[3] += weight * weight * taken
+            totals[1] += is_applied
+            totals[2] += weight * is_applied
+            totals[3] += weight * weight * is_applied
     for name, (offered, times, total, squares) in sorted(sums.items()):
         if times < FEWEST_TAKEN:
             continue
@@ -386,7 +388,7 @@ def misreported_option(records: Iterable[Record]) -> str | None:
 
 
 def without_support(evaluation: Evaluation, why: str | None) -> Evaluation:
-    """Return an evaluation that refuses every estimate, if there is a reason to."""
+    """Return the evaluation with every estimate refused, if there is a reason."""
     if why is None:
         return evaluation
     estimates = {
@@ -399,12 +401,12 @@ def without_support(evaluation: Evaluation, why: str | None) -> Evaluation:
 def _unsupported_options(
     record: Record, least: float
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Return ``[A]`` which options were not explored and had no more than so small a chance."""
+    """Return ``[A]`` which options were not explored and had a probability below ``least``."""
     if record.explored is None:
         return np.zeros(len(record.options), dtype=np.bool_)
     logged = np.zeros(len(record.options))
     if len(record.logged) == len(logged):
         logged[:] = record.logged
-    elif record.applied >= 0:  # somebody else chose, and only reported how likely that was
+    elif record.applied >= 0:  # the log holds the propensity of the applied option only
         logged[record.applied] = record.propensity
     return ~np.array(record.explored, dtype=np.bool_) & ~(logged >= least)

@@ -1,4 +1,4 @@
-"""All estimates of a policy with their basis, or why there are none."""
+"""All estimates of a policy with their evidence, or why there are none."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from tau_live.rl.evaluation.log import Log, Offered
 from tau_live.rl.evaluation.report import Evaluation, EvaluationConfig, evaluate, evaluate_rollouts
 
 PASSES = 4
-"""How often each decision is looked at."""
+"""How often ``tell`` is called for each decision."""
 
 Tell = Callable[[int], None]
 
@@ -32,11 +32,11 @@ class EvalRequest:
     """How to evaluate.
 
     Attributes:
-        reward_range: The least and the largest reward; ``None`` takes those seen.
-        weight_cap: Weights above it are cut, which makes a bias; ``None`` cuts none.
-        confidence: Of the two-sided intervals, in ``(0, 1)``.
-        replicates: Draws of the bootstrap.
-        seed: Of those.
+        reward_range: The least and the largest reward; ``None`` takes those observed.
+        weight_cap: Cap of the weights, at least 1, which adds bias; ``None`` caps none.
+        confidence: Confidence of the two-sided intervals, in ``(0, 1)``.
+        replicates: Draws of the bootstrap; 0 does without.
+        seed: Seed of the bootstrap.
     """
 
     reward_range: tuple[float, float] | None = None
@@ -51,15 +51,16 @@ class Report:
     """The evaluation of a policy from a log.
 
     Attributes:
-        decisions: Of one decision by the policy, and everything after it as it was logged.
-        rollouts: Of whole rollouts, every step by the policy; ``None`` where all have one step.
+        decisions: Value of one decision by the policy, followed by the logged ones.
+        rollouts: Value of whole rollouts, every step by the policy; ``None`` where all have one
+            step.
         reward_range: The least and the largest reward.
-        observed: Whether that is what was seen rather than what was declared: then the intervals
-            that hold for every distribution hold only if no reward can be further out.
+        observed: Whether that range is observed rather than declared: then the intervals that hold
+            for every distribution hold only if no reward can be further out.
         left_out: How many decisions (or rollouts) were left out before, by reason.
         read: How many decisions there were.
-        unexplored: In how many the policy would choose what was not explored and hardly ever
-            chosen.
+        unexplored: In how many decisions the policy would choose an option that was not explored
+            and hardly ever chosen.
     """
 
     decisions: Evaluation
@@ -78,23 +79,23 @@ class Report:
             next((estimate.refused for estimate in section.estimates.values()), ())
             for section in sections
         ]
-        some = any(
+        has_estimate = any(
             not estimate.refused for section in sections for estimate in section.estimates.values()
         )
-        return () if some else whys[0]
+        return () if has_estimate else whys[0]
 
 
 def report_of(log_records: Records, target: Target, request: EvalRequest, *, tell: Tell) -> Report:
-    """Return what decisions say about a policy.
+    """Return the evaluation of a policy on logged decisions.
 
     Args:
         log_records: The decisions.
         target: The policy.
         request: How to evaluate.
-        tell: Told how many more decisions are done, ``PASSES`` times for each.
+        tell: Called with the number of further decisions done, ``PASSES`` times for each.
 
     Raises:
-        ValueError: ``request`` holds what cannot be, or the features do not fit the policy.
+        ValueError: A value of ``request`` is out of range, or the features do not fit the policy.
     """
     records = log_records.records
     returns = returns_of(log_records)
@@ -116,16 +117,16 @@ def report_of(log_records: Records, target: Target, request: EvalRequest, *, tel
 def joint_report(
     parts: Sequence[tuple[Records, Target]], request: EvalRequest, *, tell: Tell
 ) -> Report:
-    """Return what the decisions of several points say about a policy for each, taken together.
+    """Return the joint evaluation of policies for several points on their logged decisions.
 
     A rollout is weighted by the product over all of its decisions at these points, and earns its
-    total at the end; where it decided at some of them only, those are all that count. There is no
-    reward model: it would have to know what the other points do.
+    total at the end; points at which it did not decide do not count. There is no reward model: it
+    would have to know what the other points do.
 
     Args:
         parts: The decisions of each point, and the policy for it.
         request: How to evaluate; the range is that of totals.
-        tell: As for ``report_of``.
+        tell: As in ``report_of``.
 
     Raises:
         ValueError: As for ``report_of``.
@@ -150,7 +151,7 @@ def joint_report(
             for record, last in zip(records, is_last, strict=True)
         ],
         left_out=sum((part.left_out for part, _ in parts), Counter()),
-        spoilt={rollout for part, _ in parts for rollout in part.spoilt},
+        incomplete={rollout for part, _ in parts for rollout in part.incomplete},
     )
     totals = np.array([record.total for record in records], dtype=np.float64)
     log = _log(records, totals, Offered.of(targets, _applied_options(records)))
@@ -183,8 +184,8 @@ def _report(
 
     Args:
         log_records: ``N`` decisions, each with the reward before the next step.
-        targets: ``[N]`` of ``[A]``, what the policy would do; ``None`` where nobody knows.
-        log: The same, each with what came after it.
+        targets: ``[N]`` of ``[A]``, the policy's probabilities; ``None`` where unknown.
+        log: The same decisions, each with its return.
         request: How to evaluate.
         misreported: Why the logged propensities cannot be right; ``None`` where they may be.
         whole: Whether rollouts are evaluated too.
@@ -200,11 +201,12 @@ def _report(
     why = lacking or misreported
     rollouts = None
     if whole:
-        at = [n for n, record in enumerate(records) if record.rollout not in log_records.spoilt]
-        sound = [records[n] for n in at]
-        rewards = np.array([record.reward for record in sound], dtype=np.float64)
+        at = [n for n, record in enumerate(records) if record.rollout not in log_records.incomplete]
+        complete = [records[n] for n in at]
+        rewards = np.array([record.reward for record in complete], dtype=np.float64)
+        offered = Offered.of([targets[n] for n in at], _applied_options(complete))
         rollouts = evaluate_rollouts(
-            _log(sound, rewards, Offered.of([targets[n] for n in at], _applied_options(sound))),
+            _log(complete, rewards, offered),
             replace(config, weight_cap=request.weight_cap),
             rng=np.random.default_rng(request.seed),
         )
@@ -228,6 +230,6 @@ def _observed_range(returns: FloatArray) -> tuple[float, float]:
 
 
 def _cap(propensities: FloatArray) -> float | None:
-    """Return what no weight can be above: one over the smallest propensity of the log."""
+    """Return the largest possible weight: one over the smallest propensity of the log."""
     positive = propensities[(propensities > 1e-300) & (propensities <= 1.0 + 1e-9)]
     return max(1.0, 1.0 / float(positive.min())) if len(positive) else None

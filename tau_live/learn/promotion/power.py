@@ -1,4 +1,4 @@
-"""How many rollouts a proof takes: the power of the promotion test, by simulating that test."""
+"""The power of the promotion test: how many rollouts a proof takes, by simulation."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from tau_live.rl.sequential import Difference
 from tau_live.rl.verdict import Rule
 
 HOPELESS = 20
-"""So many simulated tests that all fail are enough: were half of them to succeed, one in a million
-such rows would be seen."""
+"""Simulated tests after which to give up if all fail: if half of all succeeded, that would happen
+once in a million."""
 
 STREAMS = 200
-"""Simulated tests; the median then varies by about a tenth of itself between seeds."""
+"""Simulated tests; the median then varies by about a tenth between seeds."""
 
 MOST = 1_000_000
 """Rollouts after which a simulated test is given up."""
@@ -30,7 +30,7 @@ class Stage(NamedTuple):
 
     Attributes:
         share: Share of rollouts that the learner decides.
-        test: Which test this is, from 1; each may err less often than the one before.
+        test: Number of the test, from 1; each has a smaller alpha than the one before.
     """
 
     share: float
@@ -45,13 +45,13 @@ class Experiment:
         difference: The learner's mean reward minus the control's, in units of reward, above 0.
         mean: The control's mean reward, in units of reward.
         spread: Standard deviation of one rollout's reward; ``None`` for the largest that the range
-            allows, which is that of success and failure.
+            allows, that of success and failure.
         reward_range: Lowest and highest reward.
         control_share: Share of rollouts that the control decides, in ``(0, 1)``; on the
             ladder also 0, as its rungs below the last keep a control.
         missing: Share of rollouts whose reward never comes, in ``[0, 1)``.
-        margin: The least lead of the learner (``TAU_LIVE_RL_PROMOTE_MARGIN``).
-        ladder: Whether the point starts in shadow and climbs, as those of adapters do.
+        margin: The lead that the learner must exceed (``TAU_LIVE_RL_PROMOTE_MARGIN``).
+        ladder: Whether the point starts in shadow and climbs, as the points of adapters do.
     """
 
     difference: float
@@ -93,19 +93,19 @@ class Experiment:
     def rewards(self, rng: np.random.Generator, learner: BoolArray) -> FloatArray:
         """Draw ``[N]`` rewards: beta distributed, or success and failure at the largest spread."""
         low, high = self.reward_range
-        drawn = np.empty(len(learner))
-        for mean, chosen in ((self.mean + self.difference, learner), (self.mean, ~learner)):
+        rewards = np.empty(len(learner))
+        for mean, arm in ((self.mean + self.difference, learner), (self.mean, ~learner)):
             largest = self._largest_spread(mean)
             unit = (mean - low) / (high - low)
             spread = largest if self.spread is None else min(self.spread, largest)
-            size = int(chosen.sum())
+            size = int(arm.sum())
             if spread >= largest:  # also where the mean is the highest reward itself
-                drawn[chosen] = rng.random(size) < unit
+                rewards[arm] = rng.random(size) < unit
             else:
                 precision = (largest / spread) ** 2 - 1.0
-                drawn[chosen] = rng.beta(unit * precision, (1.0 - unit) * precision, size)
-        drawn[rng.random(len(learner)) < self.missing] = np.nan
-        return low + (high - low) * drawn
+                rewards[arm] = rng.beta(unit * precision, (1.0 - unit) * precision, size)
+        rewards[rng.random(len(learner)) < self.missing] = np.nan
+        return low + (high - low) * rewards
 
     def stages(self) -> list[Stage]:
         """Return the tests that have to be passed one after the other."""
@@ -121,12 +121,12 @@ def rollouts_to_prove(
 ) -> int | None:
     """Return after how many rollouts one simulated test proves the difference.
 
-    The bounds are those of the promoter, looked at as often.
+    The bounds are those of the promoter, checked as often.
 
     Args:
         experiment: The simulated comparison.
         stage: The share of the learner and the number of the test.
-        rng: Draws arms, rewards and which rewards are missing.
+        rng: Source of arms, rewards and missing rewards.
         most: Rollouts after which the test is given up.
 
     Returns:
@@ -158,8 +158,8 @@ class Power(NamedTuple):
 
     Attributes:
         stage: The test.
-        median: Rollouts after which half of them had proven the difference; ``None`` where half
-            of them had not after ``most``.
+        median: Rollouts after which half of them had proven the difference; ``None`` where fewer
+            had after ``most``.
         ninetieth: Rollouts after which nine of ten had; ``None`` likewise.
     """
 
@@ -180,7 +180,7 @@ def power_of(
 
     Args:
         experiment: The simulated comparison.
-        seed: The same seed gives the same answer.
+        seed: Seed of the simulation.
         streams: How many tests are simulated.
         most: Rollouts after which one test is given up.
         advance: Called after each simulated test of a stage.

@@ -1,7 +1,7 @@
-"""Brings the evidence of every trial up to date, and does what follows from it.
+"""Updates the evidence of every trial, and takes the steps that follow from it.
 
-A trial, its watermark and who decides from then on are stored together or not at all, if nobody
-else has changed the trial meanwhile: over any crash each rollout is counted once.
+A trial, its watermark and who decides from then on are stored together or not at all, and only if
+nobody else has changed the trial meanwhile: over any crash each rollout is counted once.
 """
 
 import time
@@ -15,7 +15,7 @@ from tau_live.core.records import Assigned, AuditEntry, Trial
 from tau_live.core.settings import Settings
 from tau_live.decisions.decider import LEARNER
 from tau_live.decisions.policy_files import checkpoint_folder
-from tau_live.learn.learner import give_back, take_lease
+from tau_live.learn.learner import release_lease, take_lease
 from tau_live.learn.promotion.outcomes import (
     MOST,
     NEWEST,
@@ -26,7 +26,7 @@ from tau_live.learn.promotion.outcomes import (
 )
 from tau_live.learn.promotion.rules import (
     EVERY,
-    LATELY,
+    RECENT,
     Move,
     Serving,
     Step,
@@ -38,7 +38,7 @@ from tau_live.learn.promotion.rules import (
     next_step,
     restart_test,
     start_trial,
-    taken_out,
+    stop_learner,
     tally_results,
 )
 from tau_live.record.reward_rules import cost_of
@@ -51,11 +51,11 @@ PAGE = 256
 
 
 class Promoter:
-    """Counts what became of assigned rollouts, and climbs, freezes and takes back on evidence.
+    """Counts results of assigned rollouts, and climbs, promotes and rolls back on evidence.
 
     Args:
-        store: A connection of its own.
-        settings: Ranges, deadlines, what has to be shown.
+        store: A store that no other thread uses.
+        settings: Ranges, deadlines, margins.
         holder: Names this process in the lease and in the audit.
         clock: Wall clock, epoch seconds; for the lease only.
     """
@@ -75,12 +75,15 @@ class Promoter:
         self._waits: dict[str, tuple[float, float, float | None]] = {}
 
     def advance(self, *, now: float) -> list[Step]:
-        """Count every rollout that is settled by now; return what followed from it.
+        """Count every rollout that is settled by now; return the steps that followed.
 
         Nothing happens while another process holds the lease.
 
+        Args:
+            now: Epoch seconds.
+
         Raises:
-            StoreUnavailableError: The store failed; nothing of the last look was kept.
+            StoreUnavailableError: The store failed; nothing of the last page was kept.
         """
         points = [point for point in self._store.trials.points() if self._has_news(point, now=now)]
         if not points or not self._has_lease():
@@ -88,7 +91,7 @@ class Promoter:
         try:
             return [step for point in points for step in self._advance(point, now=now)]
         finally:
-            give_back(self._store, self._holder)
+            release_lease(self._store, self._holder)
 
     def _has_lease(self) -> bool:
         return take_lease(
@@ -103,7 +106,7 @@ class Promoter:
         return bool(self._settled_prefix(point, page, now=now))
 
     def _settled_prefix(self, point: str, page: list[Assigned], *, now: float) -> list[Assigned]:
-        """Return the first assignments of a page whose outcome is known, or waited for no more."""
+        """Return the first assignments of a page whose outcome is known or given up."""
         ready = settled_prefix(page, self._settings, now=now)
         if len(ready) == len(page) or not may_give_up(self._settings):
             return ready
@@ -113,7 +116,7 @@ class Promoter:
         return settled_prefix(page, self._settings, now=now, patience_s=patience_s)
 
     def _patience(self, point: str, *, now: float) -> float | None:
-        """Return how long rewards are waited for; looked up anew when that may have changed."""
+        """Return how long to wait for rewards, in seconds; recomputed when it may have changed."""
         since, until, known = self._waits.get(point, (now, now, None))
         if since <= now < until:
             return known
@@ -133,20 +136,20 @@ class Promoter:
         steps: list[Step] = []
         while True:
             before = self._store.trials.trial(point)
-            trial, step, is_all = self._look(before, now=now)
+            trial, step, is_last = self._next_page(before, now=now)
             if trial != before:
                 if not self._save(before, trial, step, now=now):
-                    continue  # an operator was quicker
+                    continue  # an operator changed it meanwhile
                 if step is not None:
                     steps.append(step)
-            if is_all or not self._has_lease():
+            if is_last or not self._has_lease():
                 return steps
 
-    def _look(self, before: Trial, *, now: float) -> tuple[Trial, Step | None, bool]:
-        """Return the trial after one look, what followed from it, and whether that was all."""
+    def _next_page(self, before: Trial, *, now: float) -> tuple[Trial, Step | None, bool]:
+        """Return the trial after one page, the step that follows, and whether it was the last."""
         trial, violation = self._watch_rewards(before)
         if violation:
-            step = taken_out(trial, f"critical violation in rollout {violation}")
+            step = stop_learner(trial, f"critical violation in rollout {violation}")
             return step.trial, step, False
         page = self._store.trials.assignments(trial.point, after=trial.watermark, limit=PAGE)
         ready = self._settled_prefix(trial.point, page, now=now)
@@ -155,11 +158,11 @@ class Promoter:
         others = [assignment for assignment in ready if assignment.place <= trial.since]
         if others:  # another control decided them
             trial = replace(trial, watermark=others[-1].place)
-        after, following = self._count(trial, ready[len(others) :])
-        return after, following, following is None and len(ready) < PAGE
+        after, next_ = self._count(trial, ready[len(others) :])
+        return after, next_, next_ is None and len(ready) < PAGE
 
     def _watch_rewards(self, trial: Trial) -> tuple[Trial, str | None]:
-        """Look at rewards that are new; return the rollout of the learner's first violation."""
+        """Check new rewards; return the id of the first rollout with a critical violation."""
         newest = self._store.trials.newest_reward()
         declared = self._settings.rewards
         while trial.watched < newest and trial.stopped is None:
@@ -173,7 +176,7 @@ class Promoter:
         return replace(trial, watched=max(trial.watched, newest)), None
 
     def _count(self, trial: Trial, ready: Sequence[Assigned]) -> tuple[Trial, Step | None]:
-        """Count rollouts one look after the other, up to one from which something follows."""
+        """Count rollouts, ``EVERY`` at a time, up to those from which a step follows."""
         rewards = reward_range(self._settings)
         done = 0
         while done < len(ready):
@@ -217,27 +220,30 @@ class Promoter:
         return next_step(trial, finding, serving, self._settings)
 
     def _has_fallen(self, trial: Trial) -> bool:
-        """Say whether the learner's newest rewards, counted or not, are below those of its test."""
+        """Whether the learner's newest rewards, counted or not, are below those of its test."""
         rewards = reward_range(self._settings)
         known = trial.evidence.get("reward_learner_count", 0.0)
         if rewards is None or not known:
             return False
         share = trial.evidence["reward_learner_total"] / known
         newest = [
-            ready_rollout.rollout.total_reward
-            for ready_rollout in self._store.rewards.ready_rollouts(
-                trial.point, after=0, limit=4 * LATELY, newest=True
+            ready.rollout.total_reward
+            for ready in self._store.rewards.ready_rollouts(
+                trial.point, after=0, limit=4 * RECENT, newest=True
             )
-            if ready_rollout.rollout.total_reward is not None
-            and any(of.point == trial.point and of.arm == LEARNER for of in ready_rollout.decisions)
+            if ready.rollout.total_reward is not None
+            and any(
+                decision.point == trial.point and decision.arm == LEARNER
+                for decision in ready.decisions
+            )
         ]
         mean = rewards[0] + share * (rewards[1] - rewards[0])
-        return has_fallen(newest[-LATELY:], mean, rewards=rewards)
+        return has_fallen(newest[-RECENT:], mean, rewards=rewards)
 
     def _earner(self, trial: Trial, serving: Serving) -> int:
-        """Return the version that decided the last rollout which counts, or the next that is kept.
+        """Return the version that decided the last counted rollout, or the next one still kept.
 
-        What serves by now has learned from rollouts that nobody has compared yet.
+        The version in service has learned from rollouts that were not compared yet.
         """
         earner = int(trial.tally.get("version", 0.0))
         folder = checkpoint_folder(self._settings)
@@ -249,7 +255,7 @@ class Promoter:
         return min(kept, default=serving.version)
 
     def _save(self, before: Trial, trial: Trial, step: Step | None, *, now: float) -> bool:
-        """Store a trial with what followed from it; ``False`` if somebody else changed it."""
+        """Store a trial and its step; ``False`` if somebody else has changed the trial."""
         fault.point("promotion.seen")
         trial = replace(trial, revision=trial.revision + 1)
         with self._store.begin():
@@ -284,19 +290,26 @@ class Promoter:
 
 
 def since(store: Store, before: Trial, after: Trial) -> int:
-    """Return from which place on a trial counts: behind what another control has decided."""
+    """Return the position after which a trial counts: that of the last with another control."""
     if before.control == after.control:
         return after.since
     return store.trials.newest_place(after.point)
 
 
 def void_test(store: Store, point: str, *, reason: str, who: str, at: float) -> None:
-    """Begin the test of a point anew: what was seen of it does not hold any more.
+    """Void the evidence of a point, and begin its test anew.
 
-    For whoever finds that the world has changed, such as a monitor of drift. Rollouts that were
-    decided before prove nothing, whenever their rewards come. A champion was proven better in a
-    world that is gone, and may love the very option that broke: until another is proven, the
-    control is the host's own choice. A probation goes on, against that.
+    For when the world has changed, as drift shows. Rollouts decided before prove nothing, whenever
+    their rewards come. The champion was proven better in the world before, and may favour the very
+    option that broke: until another is proven, the control is the host's own choice. A probation
+    goes on, against that.
+
+    Args:
+        store: The store.
+        point: The decision point.
+        reason: Why, in words, for the audit.
+        who: Who voids it, for the audit.
+        at: Epoch seconds.
     """
     while True:
         with store.begin():

@@ -1,6 +1,6 @@
-"""Learner against control: evidence, exposure, champions, and the way back.
+"""Learner against control: evidence, exposure, champions, rollback.
 
-Pure: what follows from what was seen. ``promoter`` reads and writes it.
+Pure functions of a trial and its results; ``promoter`` reads and writes them.
 """
 
 import math
@@ -27,24 +27,24 @@ from tau_live.rl.verdict import Evidence, Finding, Rule, Verdict
 from tau_live.store.roles import Store
 
 RUNGS = (0.05, 0.25, 0.5)
-"""The shares that a learner climbs through before it decides all that it may."""
+"""The shares through which a learner climbs to the largest that it may have."""
 
 EVERY = 8
-"""The evidence is looked at after so many rollouts, however they come in: what follows from them
-does not depend on when somebody looked."""
+"""Rollouts from one check of the evidence to the next, however they come in: the result does not
+depend on when somebody checks."""
 
-LATELY = 64
-"""So many of the learner's newest rewards say whether the world is still as it was."""
+RECENT = 64
+"""How many of the learner's newest rewards show whether the world has changed."""
 
-LATELY_LEAST = 16
+RECENT_LEAST = 16
 
-OUTSIDE = 0.02
-"""Of the rollouts that are compared, so many may have a reward outside its range. Evidence counts
-those as an end of the range, or not at all, so that more of them could turn the difference."""
+OUTSIDE_SHARE = 0.02
+"""Largest share of the compared rollouts with a reward outside its range. Evidence counts those as
+an end of the range, or not at all, so more of them could reverse the difference."""
 
 
 class Move(StrEnum):
-    """A move of evidence or of an operator about who decides; the name in the audit."""
+    """A change of who decides, by evidence or by an operator; its name in the audit."""
 
     CLIMBED = "exposure_climbed"
     LOWERED = "exposure_lowered"
@@ -59,10 +59,10 @@ class Step(NamedTuple):
     """A change of who decides.
 
     Attributes:
-        move: The move.
+        move: Its kind.
         reason: Why, in words.
-        trial: How it stands after it.
-        serve: The version that the learner goes on from; ``None`` leaves it where it is.
+        trial: The trial after it.
+        serve: The version to put into service for the learner; ``None`` leaves it as it is.
     """
 
     move: Move
@@ -84,7 +84,7 @@ class Serving(NamedTuple):
 
 
 def evidence_of(trial: Trial, *, rewards: tuple[float, float]) -> Evidence:
-    """Return the evidence of a trial; none where rewards had no range, or another one."""
+    """Return the evidence of a trial; empty where rewards had no range, or another one."""
     if trial.evidence:
         evidence = Evidence.from_numbers(trial.evidence)
         if (evidence.reward.lowest, evidence.reward.highest) == rewards:
@@ -98,7 +98,7 @@ def count_results(
 ) -> Trial:
     """Return a trial with more rollouts in its evidence; one by one gives the same bits."""
     evidence = evidence_of(trial, rewards=rewards)
-    if evidence.test != trial.test:  # another range, and what was outside the one before is past
+    if evidence.test != trial.test:  # another range, so rewards outside the former do not count
         trial = replace(trial, tally={**trial.tally, "outside": 0.0})
     evidence = evidence.including(outcomes_of(results, rewards=rewards))
     return replace(tally_results(trial, results), test=evidence.test, evidence=evidence.numbers())
@@ -133,11 +133,11 @@ def tally_results(trial: Trial, results: Sequence[Result]) -> Trial:
 
 
 def start_trial(trial: Trial, page: Sequence[Assigned], settings: Settings) -> Trial:
-    """Return a trial as its next rollouts find it; the share of the first says how it starts.
+    """Return the trial as it starts with these rollouts; the share of the first says how.
 
-    A share of 0 that nobody ordered is the shadow of an adapter; any other one is an adapter's
-    only where the settings say with which exposure the point starts. The shadow ends at once where
-    an exposure is set later: what came before is not compared with what comes after.
+    A share of 0 that no operator set is the shadow of an adapter; any other one is an adapter's
+    only where the settings give the point an initial exposure. The shadow ends at once where an
+    exposure is set later: rollouts before it are not compared with those after it.
     """
     if trial.in_first_shadow:
         acting = next((assignment for assignment in page if assignment.share), None)
@@ -155,7 +155,7 @@ def start_trial(trial: Trial, page: Sequence[Assigned], settings: Settings) -> T
 
 
 def restart_test(trial: Trial) -> Trial:
-    """Return a trial whose test begins anew, with less to spend.
+    """Return the trial with an empty test, which has a smaller alpha.
 
     For a new champion, a new rung, a control that changed, or a test that drift voided.
     """
@@ -163,7 +163,7 @@ def restart_test(trial: Trial) -> Trial:
 
 
 def finding_of(trial: Trial, settings: Settings) -> Finding | None:
-    """Return what follows from a trial's evidence; ``None`` without any."""
+    """Return the finding from a trial's evidence; ``None`` without any."""
     if not trial.evidence:
         return None
     evidence = Evidence.from_numbers(trial.evidence)
@@ -171,21 +171,20 @@ def finding_of(trial: Trial, settings: Settings) -> Finding | None:
     cost_margin = Rule().cost_margin if has_costs else None
     finding = evidence.finding(Rule(margin=settings.promote_margin, cost_margin=cost_margin))
     compared = evidence.missing.learner_count + evidence.missing.control_count
-    if finding.verdict is Verdict.UNSAFE or outside_of(trial) <= OUTSIDE * compared:
+    if finding.verdict is Verdict.UNSAFE or outside_of(trial) <= OUTSIDE_SHARE * compared:
         return finding
     return finding._replace(verdict=Verdict.OUT_OF_RANGE)
 
 
 def outside_of(trial: Trial) -> int:
-    """Return how many of the rollouts that are compared have a reward outside its range."""
+    """Return how many of the compared rollouts have a reward outside its range."""
     return int(trial.tally.get("outside", 0.0))
 
 
 def has_fallen(newest: Sequence[float], mean: float, *, rewards: tuple[float, float]) -> bool:
-    """Say whether a learner earns less lately than when it was shown to be better.
+    """Whether a learner now earns less than in the test that proved it better.
 
-    Then what was shown is of another world, even if the control fell with it. It errs once in 1,000
-    looks.
+    Then the proof is of another world, even if the control fell with it. Errs once in 1,000 checks.
 
     Args:
         newest: Its newest known rewards.
@@ -195,7 +194,7 @@ def has_fallen(newest: Sequence[float], mean: float, *, rewards: tuple[float, fl
     Source:
         Hoeffding 1963, theorem 1.
     """
-    if len(newest) < LATELY_LEAST:
+    if len(newest) < RECENT_LEAST:
         return False
     low, high = rewards
     now = math.fsum(min(max(total, low), high) for total in newest) / len(newest)
@@ -216,24 +215,24 @@ def finding_fields(finding: Finding | None) -> dict[str, object]:
 
 
 def next_step(trial: Trial, finding: Finding, serving: Serving, settings: Settings) -> Step | None:
-    """Return what is to be done about who decides; ``None`` if nothing is."""
+    """Return the step that follows from a finding; ``None`` if none does."""
     in_shadow = trial.exposure == 0.0 and not trial.kept
     unclear = finding.verdict is Verdict.OUT_OF_RANGE and not in_shadow
     if trial.stopped is not None or unclear:
         return None
     if finding.verdict is Verdict.UNSAFE:
-        return taken_out(trial, f"costlier than the control: {_interval_text(finding.cost)}")
+        return stop_learner(trial, f"costlier than the control: {_interval_text(finding.cost)}")
     if in_shadow:
         reason = f"{finding.control} rollouts in shadow"
         seen = finding.control >= Rule().fewest
         return _move(trial, Move.CLIMBED, RUNGS[0], reason) if seen else None
     if trial.kept:
-        turned = finding.difference.upper < 0.0
+        is_worse = finding.difference.upper < 0.0
         reason = f"worse than the previous champion: {_interval_text(finding.difference)}"
-        return return_champion(trial, serving, reason) if turned else None
+        return return_champion(trial, serving, reason) if is_worse else None
     if finding.verdict is Verdict.PROMOTE:
         return _promote(trial, finding, serving, settings)
-    return _given_up(trial, finding, serving) if finding.verdict is Verdict.FUTILE else None
+    return _step_back(trial, finding, serving) if finding.verdict is Verdict.FUTILE else None
 
 
 def end_probation(before: Trial, trial: Trial) -> Step | None:
@@ -244,10 +243,10 @@ def end_probation(before: Trial, trial: Trial) -> Step | None:
     return Step(Move.RELEASED, "the new champion passed its probation", after)
 
 
-def taken_out(trial: Trial, reason: str) -> Step:
-    """Return that the learner decides nothing any more, until an operator starts it again.
+def stop_learner(trial: Trial, reason: str) -> Step:
+    """Return the step that stops the learner until an operator starts it again.
 
-    A champion on its probation goes with it: it is a version of the very same learner.
+    A champion on probation goes with it: it is a version of the same learner.
     """
     after = replace(trial, stopped=reason)
     if trial.kept:
@@ -255,8 +254,8 @@ def taken_out(trial: Trial, reason: str) -> Step:
     return Step(Move.STOPPED, reason, after)
 
 
-def frozen(trial: Trial, version: int, settings: Settings, reason: str) -> Step:
-    """Return that a version is the champion; the one before keeps a share for a while."""
+def make_champion(trial: Trial, version: int, settings: Settings, reason: str) -> Step:
+    """Return the step that makes a version the champion; the one before keeps a share at first."""
     after = replace(
         restart_test(trial),
         champion=version,
@@ -268,20 +267,20 @@ def frozen(trial: Trial, version: int, settings: Settings, reason: str) -> Step:
 
 
 def return_champion(trial: Trial, serving: Serving, reason: str) -> Step:
-    """Return that the champion before is the champion again.
+    """Return the step that makes the previous champion the champion again.
 
-    The learner goes on from that version. Where it is the host's own choice, or an operator has
-    pinned another version, the learner keeps the lowest rung, from which it may climb again.
+    The learner continues from that version. Where the champion is the host's own choice, or an
+    operator has pinned another version, the learner gets the lowest rung, to climb again.
     """
-    goes_on = trial.previous is not None and not serving.pinned
+    continues = trial.previous is not None and not serving.pinned
     after = replace(
         restart_test(trial),
         champion=trial.previous,
         previous=None,
         kept=0,
-        exposure=trial.exposure if goes_on else RUNGS[0],
+        exposure=trial.exposure if continues else RUNGS[0],
     )
-    return Step(Move.RETURNED, reason, after, trial.previous if goes_on else None)
+    return Step(Move.RETURNED, reason, after, trial.previous if continues else None)
 
 
 def top_of(settings: Settings) -> float:
@@ -304,13 +303,13 @@ def _promote(trial: Trial, finding: Finding, serving: Serving, settings: Setting
     rung = min([*[above for above in RUNGS if above > share][:1], top])
     if rung < top:
         return _move(trial, Move.CLIMBED, rung, reason)
-    if serving.version in (0, trial.champion):  # nothing that could be frozen
+    if serving.version in (0, trial.champion):  # no new version to promote
         return None
-    return frozen(trial, serving.version, settings, reason)
+    return make_champion(trial, serving.version, settings, reason)
 
 
-def _given_up(trial: Trial, finding: Finding, serving: Serving) -> Step:
-    """Return that a learner which is not good enough starts its test anew, one rung below."""
+def _step_back(trial: Trial, finding: Finding, serving: Serving) -> Step:
+    """Return the step for a futile test: it starts anew, one rung lower."""
     reason = f"not better than the control by the margin: {_interval_text(finding.difference)}"
     is_worse = finding.difference.upper < 0.0
     control = trial.control if is_worse and not serving.pinned else None
@@ -330,8 +329,8 @@ def _interval_text(interval: Interval) -> str:
     return f"{interval.estimate:+.3g} [{interval.lower:+.3g}, {interval.upper:+.3g}]"
 
 
-COUNTED = 10_000
-"""So far is counted what waits to be counted: a look must not take long."""
+COUNT_LIMIT = 10_000
+"""Up to how many uncounted rollouts are counted, so that status stays fast."""
 
 NO_RANGE = "no claim without a reward range: declare it, or set TAU_LIVE_RL_REWARD_RANGE"
 OUT_OF_RANGE = "no claim while rewards are outside their range"
@@ -351,7 +350,7 @@ def trial_facts(store: Store, trial: Trial, settings: Settings, *, now: float) -
     """Return the status of a trial as JSON data."""
     tally, trial = trial.tally, _as_assigned(store, trial)
     cost = trial.finding.get("cost")
-    uncounted = store.trials.uncounted_size(trial.point, after=trial.watermark, limit=COUNTED)
+    uncounted = store.trials.uncounted_size(trial.point, after=trial.watermark, limit=COUNT_LIMIT)
     return {
         "exposure": share_now(trial, settings),
         "ladder": trial.ladder,
@@ -377,7 +376,7 @@ def trial_facts(store: Store, trial: Trial, settings: Settings, *, now: float) -
 def _held_up(
     store: Store, trial: Trial, settings: Settings, *, now: float
 ) -> dict[str, object] | None:
-    """Return the rollout whose reward the comparison waits for, and until when at most."""
+    """Return the rollout whose reward the comparison waits for, and until when at the latest."""
     page = store.trials.assignments(trial.point, after=trial.watermark, limit=1)
     if not page:
         return None
@@ -394,9 +393,9 @@ def _held_up(
 
 
 def _as_assigned(store: Store, trial: Trial) -> Trial:
-    """Return a trial with the share that the newest rollout was assigned by, if none was set.
+    """Return a trial with the share by which the newest rollout was assigned, if none was set.
 
-    Then it is a setting of the process that decides, and whoever asks may have another.
+    Then the share is a setting of the process that decides, which may differ from that here.
     """
     if trial.exposure is not None:
         return trial
@@ -421,8 +420,8 @@ def _why(trial: Trial, settings: Settings) -> str | None:
 def _difference(trial: Trial, settings: Settings) -> dict[str, object]:
     """Return the difference with its bounds, or the plain difference of means without any.
 
-    While the learner decides every rollout and nothing was proven before, the few that a control
-    once decided say nothing: no difference is claimed.
+    While the learner decides every rollout and nothing was proven before, the few rollouts that a
+    control once decided are too few: no difference is claimed.
     """
     interval, tally = trial.finding.get("difference"), trial.tally
     if not isinstance(interval, Mapping) or _is_out_of_range(trial):
@@ -432,7 +431,7 @@ def _difference(trial: Trial, settings: Settings) -> dict[str, object]:
             lift = tally["learner_reward"] / counts[0] - tally["control_reward"] / counts[1]
         return {"estimate": lift, "lower": None, "upper": None, "plain": True}
     known = [trial.evidence.get(f"reward_{arm}_count") for arm in ("learner", "control")]
-    if 0.0 in known:  # then its middle is a guess, and its bounds are all that is possible
+    if 0.0 in known:  # then the bounds are the whole range, and the estimate is its middle
         return {**interval, "estimate": None, "plain": False}
     if _why(trial, settings) == NO_CONTROL and trial.finding.get("verdict") == "wait":
         return {"estimate": None, "lower": None, "upper": None, "plain": False}

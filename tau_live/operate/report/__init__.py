@@ -1,1 +1,1 @@
-"""Views of a store for people and programs: a screen, a report, and the figures of both."""
+"""Views of a store for people and programs: the status screen, the report, their figures."""

@@ -12,7 +12,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.records import PolicyVersion
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
-from tau_live.learn.evaluation.records import Records, of_policy
+from tau_live.learn.evaluation.records import Records, policy_target
 from tau_live.learn.evaluation.report import EvalRequest, report_of
 from tau_live.operate.report.facts import Compared, Habit, Habits, Mean, Spread
 from tau_live.record.rewards import reward_range
@@ -23,23 +23,23 @@ from tau_live.store.records import Choice
 from tau_live.store.roles import Store
 
 OPTIONS = 8
-"""The most options that are counted one by one; the others are counted together."""
+"""Most options that are counted one by one; the others are counted together."""
 
 OTHERS = "(others)"
 KEYS = 32
-"""The most context keys that are examined."""
+"""Most context keys that are examined."""
 
 SHOWN = 4
-"""The most keys that are shown."""
+"""Most keys that are shown."""
 
 VALUES = 8
-"""The most values of each key that are shown."""
+"""Most values of each key that are shown."""
 
 MOST_VALUES = 64
-"""A key with more values than that, and no number, is not shown."""
+"""Most values of a key that is shown, unless they are numbers."""
 
 CELLS = MOST_VALUES * OPTIONS
-"""The most pairs of value and option that are counted of each key."""
+"""Most pairs of value and option that are counted of each key."""
 
 
 TEXT = 60
@@ -75,13 +75,13 @@ class Tally:
                     self._words[key] = words
             elif isinstance(value, int | float) and math.isfinite(value):
                 numbers = self._numbers.get(key, [])
-                # The most numbers of each key that are kept, to be cut into ranges.
+                # at most 20,000 numbers of each key are kept, to be cut into ranges
                 if _has_room(self._numbers, key, KEYS) and len(numbers) < 20_000:
                     numbers.append((float(value), choice.applied))
                     self._numbers[key] = numbers
 
     def options(self) -> list[str]:
-        """Return the applied options, the most frequent first; rare ones are together."""
+        """Return the applied options, the most frequent first, rare ones as ``OTHERS``."""
         ranked = sorted(self.applied, key=lambda option: (-self.applied[option], option))
         return ranked if len(ranked) <= OPTIONS else [*ranked[: OPTIONS - 1], OTHERS]
 
@@ -105,7 +105,7 @@ def group_options(options: Mapping[str, int], named: Sequence[str]) -> dict[str,
 
 
 def _has_room(table: Collection[object], key: object, most: int) -> bool:
-    """Say whether something may be counted: it is there already, or there is room for it."""
+    """Whether a key may be counted: it is in the table already, or there is room for it."""
     return key in table or len(table) < most
 
 
@@ -123,7 +123,7 @@ def _cells(counts: Iterable[tuple[tuple[str, str], int]]) -> dict[str, Counter[s
 
 
 def _ranges(pairs: Sequence[tuple[float, str]]) -> dict[str, Counter[str]]:
-    """Return counts by value where there are few, else by quarters of the numbers."""
+    """Return counts by value where there are few values, else by quartile."""
     numbers = np.array([number for number, _ in pairs])
     values = np.unique(numbers)
     if len(values) <= VALUES:
@@ -153,8 +153,7 @@ def _habits(key: str, cells: Mapping[str, Counter[str]], named: Sequence[str]) -
 def _information(cells: Mapping[str, Counter[str]]) -> float:
     """Return the mutual information of value and option, as a share of the option's entropy.
 
-    Less what chance alone would make of so many cells: Miller 1955, "Note on the bias of
-    information estimates".
+    Less the bias of so many cells: Miller 1955, "Note on the bias of information estimates".
     """
     options = sorted({option for cell in cells.values() for option in cell})
     table = np.array([[cell[option] for option in options] for cell in cells.values()], float)
@@ -173,7 +172,7 @@ Z = 1.959963984540054
 """The 97.5 % point of the normal distribution."""
 
 FEWEST_FOR_DEVIATION = 5
-"""Of fewer numbers no interval is given: it would say more of itself than of them."""
+"""Fewest numbers that have an interval; with fewer, their deviation is hardly known."""
 
 
 def mean_of(
@@ -181,12 +180,12 @@ def mean_of(
 ) -> Mean:
     """Return the mean of finite numbers with Student's interval; others are left out.
 
-    Numbers that are all the same have no interval: how far others would be is not known.
+    Numbers that are all the same have no interval: their deviation is unknown.
 
     Args:
         values: ``[N]``.
-        within: The least and the largest that a number should be, which bound the interval too,
-            unless one is beyond them: whoever declared them meant another store.
+        within: The declared range, which bounds the interval too, unless a number is outside it:
+            then the declaration is wrong. ``None`` bounds nothing.
     """
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
@@ -220,9 +219,9 @@ def share_of(count: int, total: int) -> Mean:
 
 
 def thirds_of(means: Sequence[Mean]) -> tuple[Mean, Mean] | None:
-    """Return the first and the last third of stretches, each as one mean; ``None`` below two.
+    """Return the means of the first and the last third of stretches; ``None`` for fewer than two.
 
-    Every statement about a rise or fall is about these, so that no two places differ.
+    Every statement about a rise or fall is about these two, so that all agree.
     """
     known = [mean for mean in means if mean.mean is not None]
     third = max(1, len(known) // 3)
@@ -230,7 +229,7 @@ def thirds_of(means: Sequence[Mean]) -> tuple[Mean, Mean] | None:
 
 
 def _pool(means: Sequence[Mean]) -> Mean:
-    """Return the mean of several stretches together."""
+    """Return the pooled mean of several stretches."""
     total = sum(part.count for part in means)
     mean = sum(part.count * (part.mean or 0.0) for part in means) / total
     reach = 0.0
@@ -267,7 +266,7 @@ def _t(freedom: int) -> float:
 
 
 PARTS = 5
-"""Into so many parts the newest rollouts are cut, at most; each is estimated from those before."""
+"""Most parts that the newest rollouts are cut into; each is estimated from the log before it."""
 
 
 def compare_estimates(
@@ -279,29 +278,30 @@ def compare_estimates(
     point: str,
     tell: Callable[[int], None],
 ) -> list[Compared]:
-    """Return for each part the estimate from the log before it, and the live rewards.
+    """Return, for each part, the estimate from the log before it and the live rewards.
 
-    Only versions whose checkpoint is still there can be evaluated, so it begins with the first of
-    them, but with no less than a part of the log before it. Whole rollouts are compared: what one
-    decision by the policy would change says nothing of what all of its decisions come to.
+    Only versions whose checkpoint still exists can be evaluated, so the parts begin with the first
+    of them, with at least one part of the log before it. Whole rollouts are compared: the effect of
+    one decision by the policy does not tell the effect of all its decisions.
 
     Args:
         store: The store.
-        settings: Where checkpoints are, and what rewards are worth.
-        logged: ``[N]`` the newest decisions of a point, in their order.
+        settings: Where checkpoints are, and the weights of rewards.
+        logged: ``[N]`` the newest decisions of a point, in order.
         returns: ``[N]`` the return of each.
         point: The decision point.
-        tell: Called with 1 when one more part is done.
+        tell: Called with 1 after each part.
     """
-    # So many of the newest versions are looked for.
     folder, newest = checkpoint_folder(settings), store.policies.versions(point, limit=256)
     kept = {row.version: row for row in newest if (folder / row.file).exists()}
     request, records = _eval_request(settings, returns), logged.records
-    starts = [n for n, of in enumerate(records) if not n or of.rollout != records[n - 1].rollout]
+    starts = [
+        n for n, record in enumerate(records) if not n or record.rollout != records[n - 1].rollout
+    ]
     least = len(starts) // PARTS
     trained = (n for n in range(least, len(starts)) if records[starts[n]].version in kept)
     begin = next(trained, least)
-    # In fewer rollouts there is nothing to compare.
+    # a part has at least 16 rollouts
     parts = min(PARTS, (len(starts) - begin) // 16)
     edges = np.linspace(begin, len(starts), parts + 1).astype(np.int64).tolist() if parts else []
     rows = []
@@ -313,7 +313,7 @@ def compare_estimates(
         )
         if versions:
             version = versions.most_common(1)[0][0]
-            before = Records(records=records[:first], spoilt=logged.spoilt)
+            before = Records(records=records[:first], incomplete=logged.incomplete)
             estimate, refused = _estimate(settings, before, kept.get(version), request=request)
             rows.append(
                 Compared(
@@ -332,9 +332,9 @@ def compare_estimates(
 
 
 def _eval_request(settings: Settings, returns: FloatArray) -> EvalRequest:
-    """Return how to evaluate, with the declared range only where nothing is beyond it.
+    """Return how to evaluate, with the declared range only where no return is outside it.
 
-    What is beyond it would be left out, and what is left would be a better world than that was.
+    Returns outside would be left out, which would bias the estimate.
     """
     declared = reward_range(settings)
     known = returns[np.isfinite(returns)]
@@ -353,7 +353,7 @@ def _estimate(
             if row is None
             else load_policy(checkpoint_folder(settings), row)
         )
-        report = report_of(before, of_policy(policy), request, tell=lambda _: None)
+        report = report_of(before, policy_target(policy), request, tell=lambda _: None)
     except (TauLiveError, ValueError) as error:  # a damaged checkpoint, or one of another width
         return Mean(), " ".join(str(error).split())
     section, formula = report.decisions, Estimator.DR

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """A mean and where the truth lies, with 95 percent confidence.
+    """A mean with its interval of 95 percent confidence.
 
     Attributes:
-        count: Of how many.
-        mean: ``None`` of none.
-        lower: ``None`` where too few were seen to say.
-        upper: Likewise.
+        count: How many numbers.
+        mean: Their mean; ``None`` without any.
+        lower: Lower end of the interval; ``None`` where there are too few.
+        upper: Upper end of the interval; ``None`` likewise.
     """
 
     count: int = 0
@@ -23,12 +23,12 @@ class Mean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The middle and the upper end of what was seen.
+    """The median and the 95 % point of some numbers.
 
     Attributes:
-        count: Of how many.
-        median: Half are below; ``None`` of none.
-        high: 95 of 100 are below; ``None`` of none.
+        count: How many numbers.
+        median: Half are below; ``None`` without any.
+        high: 95 of 100 are below; ``None`` without any.
     """
 
     count: int = 0
@@ -41,20 +41,20 @@ class Stretch:
     """Rollouts that began one after the other.
 
     Attributes:
-        first: The place of the first of them in the order of arrival.
-        last: The place of the last.
+        first: Position of the first of them in the order of arrival.
+        last: Position of the last.
         began_at: When the first of them began, in epoch seconds; ``None`` if none did.
-        looked_at: How many of them were looked at.
-        succeeded: Of these, succeeded.
-        failed: Of these, failed.
-        cancelled: Of these, cancelled.
-        open: Of these, not ended.
-        waiting: Ended without a reward so far.
-        left_out: Teach nothing, for what is wrong with their rewards.
-        reward: Of those that have one.
-        duration_s: From start to end.
+        looked_at: How many of them were examined; the following counts are of these.
+        succeeded: How many succeeded.
+        failed: How many failed.
+        cancelled: How many were cancelled.
+        open: How many have not ended.
+        waiting: How many ended without a reward so far.
+        left_out: How many teach nothing, because of their rewards.
+        reward: Mean reward of those that have one.
+        duration_s: Duration from start to end, in seconds.
         cost_usd: In US dollars, of those whose cost is known.
-        latency_us: Of a decision, in the host's thread.
+        latency_us: Latency of a decision in the host's thread, in microseconds.
     """
 
     first: int
@@ -75,13 +75,13 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that changed who decides, or whether anybody may.
+    """A change of who decides, or a hold or reset of the gate.
 
     Attributes:
         at: Epoch seconds, UTC.
-        place: About where that is in the order of rollouts; ``None`` without any.
+        place: Approximate position in the order of rollouts; ``None`` without any.
         kind: ``promotion``, ``rollback``, ``exposure``, ``stop``, ``hold`` or ``reset``.
-        point: The decision point; ``None`` for the gate, which is of all.
+        point: The decision point; ``None`` for the gate, which concerns all.
         who: The process or the operator.
         sentence: What happened, and why.
     """
@@ -99,12 +99,12 @@ class Decided:
     """The decisions at a point in one stretch.
 
     Attributes:
-        first: The place of the first rollout of the stretch.
-        last: The place of the last.
+        first: Position of the first rollout of the stretch.
+        last: Position of the last.
         exposure: The share of rollouts that the learner decided.
-        share: The mean probability with which it would.
+        share: The mean probability of the learner's assignment.
         learner: Reward of the rollouts that the learner decided.
-        control: Reward of those that the control decided.
+        control: Reward of the rollouts that the control decided.
         options: How often each option was applied.
     """
 
@@ -140,7 +140,7 @@ class Habits:
         key: The key.
         information: How much it determines the choice, in ``[0, 1]``: the mutual information over
             the entropy of the choice.
-        values: The values that it had, the most frequent or the smallest first.
+        values: Its values, the most frequent or the smallest first.
     """
 
     key: str
@@ -168,11 +168,11 @@ class Compared:
     Attributes:
         version: The version that decided most of the stretch.
         first: The first rollout of the stretch, by ``ready_seq``.
-        last: The last.
-        log: How many rollouts were there before, to estimate from.
+        last: The last rollout.
+        log: How many rollouts before it the estimate is from.
         estimate: Doubly robust, or of runs of several steps weighted per decision, with the
             bootstrap's interval; its mean is ``None`` where it was refused.
-        live: What the rollouts of the stretch earned at the point.
+        live: Returns of the rollouts of the stretch at the point.
         refused: Why there is no estimate; ``None`` where there is one.
     """
 
@@ -191,7 +191,7 @@ class Error:
 
     Attributes:
         first: The first rollout of the stretch, by ``ready_seq``.
-        last: The last.
+        last: The last rollout.
         error: The return less the value estimate.
     """
 
@@ -206,11 +206,11 @@ class Point:
 
     Attributes:
         point: Its name.
-        decisions: How many of its decisions were looked at.
+        decisions: How many of its decisions were examined.
         options: The applied options, the most frequent first; the rest is ``(others)``.
-        stretches: Over time, in the stretches of the whole.
+        stretches: Its decisions over time, in the stretches of all rollouts.
         contexts: The keys that choices depend on, the most informative first.
-        lived: How many of the newest rewarded rollouts the following looked at.
+        lived: How many of the newest rewarded rollouts the following fields are from.
         calibration: The return against the value estimate, by estimate.
         error: The return less the value estimate, over all of them.
         errors: The same, over time.
@@ -271,13 +271,13 @@ class Facts:
         at: Epoch seconds, UTC.
         store: The store's file.
         rollouts: How many there are.
-        looked_at: How many of them were looked at.
+        looked_at: How many of them were examined.
         summary: The answers to an operator's first questions.
         status: The output of ``tau-live status --json``.
         stretches: All rollouts, in the order in which they began.
         marks: Changes of who decides, oldest first.
         points: The decision points, the busiest first.
-        points_left_out: How many more there are.
+        points_left_out: How many further decision points there are.
         drops: Dropped or refused events, by counter.
         untaught: Rollouts and decisions that taught nothing, by reason.
     """

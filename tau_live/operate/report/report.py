@@ -1,7 +1,7 @@
 """The facts of a report, from a store of any size in bounded time and memory.
 
-What can be drawn is bounded, so what is read is: some hundred rollouts of each stretch, and the
-newest of each decision point.
+A drawing shows a bounded number of facts, so only these are read: some hundred rollouts of each
+stretch, and the newest of each decision point.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tau_live.record.rewards import reward_range
 from tau_live.store.roles import Store
 
 POINTS = 6
-"""So many decision points are shown, the busiest."""
+"""How many decision points are shown, the busiest."""
 
 
 def report_facts(
@@ -34,11 +34,11 @@ def report_facts(
 
     Args:
         store: The store; nothing is written.
-        settings: Where checkpoints are, and what rewards are worth.
+        settings: Where checkpoints are, and the weights of rewards.
         now: Epoch seconds, UTC.
         enabled: Whether tau-live is switched on here.
-        tell: Called with how many more steps are done.
-        expect: Called with how many steps there will be, before the first.
+        tell: Called with the number of further steps done.
+        expect: Called with the number of steps, before the first.
 
     Raises:
         StoreUnavailableError: The store cannot be read.
@@ -52,15 +52,15 @@ def report_facts(
     points = []
     for name in ranked[:POINTS]:
         options = tallies[name].options()
-        here = [
-            of.get(name) or Decided(first=whole.first, last=whole.last)
-            for of, whole in zip(decided, stretches, strict=True)
+        own = [
+            by_point.get(name) or Decided(first=stretch.first, last=stretch.last)
+            for by_point, stretch in zip(decided, stretches, strict=True)
         ]
         point = Point(
             point=name,
             decisions=tallies[name].decisions,
             options=options,
-            stretches=[replace(of, options=group_options(of.options, options)) for of in here],
+            stretches=[replace(part, options=group_options(part.options, options)) for part in own],
             contexts=tallies[name].habits(),
             alarms=[dict(alarm) for alarm in store.monitors.monitor(name).alarms],
         )

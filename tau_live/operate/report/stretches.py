@@ -1,4 +1,4 @@
-"""All rollouts by start, cut into stretches, some of each examined."""
+"""All rollouts by start, cut into stretches, with a sample of each."""
 
 import math
 from collections import Counter
@@ -20,10 +20,10 @@ from tau_live.store.records import Assignment, Choice, RolloutColumns
 from tau_live.store.roles import Store
 
 STRETCHES = 15
-"""At most: more flicker, since each has fewer rollouts and a wider interval."""
+"""Most stretches; more would flicker, since each has fewer rollouts and a wider interval."""
 
 EACH = 512
-"""So many rollouts of a stretch are looked at; a mean of theirs is known to a twentieth of their
+"""Most rollouts of a stretch that are examined; their mean is known to a twentieth of their
 standard deviation."""
 
 
@@ -33,12 +33,12 @@ Tell = Callable[[int], None]
 
 
 class Cut(NamedTuple):
-    """One stretch, before anything of it is read.
+    """The rollouts of one stretch, before any is read.
 
     Attributes:
-        first: The place of its first rollout.
-        last: The place of its last.
-        seqs: The places that are looked at.
+        first: Position of its first rollout.
+        last: Position of its last.
+        seqs: Positions of the sample.
     """
 
     first: int
@@ -47,16 +47,16 @@ class Cut(NamedTuple):
 
 
 def cuts_of(store: Store, total: int, *, most: int = STRETCHES, each: int = EACH) -> list[Cut]:
-    """Return the stretches of a store with about so many rollouts.
+    """Return the stretches of a store.
 
-    About as many as the root of their number, so that each can have an interval. What is too much
-    to be looked at in whole is looked at in evenly spread places.
+    Their number is about the root of that of the rollouts, so that each can have an interval. Where
+    there are too many rollouts to read, evenly spread ones are sampled.
 
     Args:
         store: The store.
-        total: How many rollouts it has.
-        most: So many stretches at most.
-        each: So many rollouts of one are looked at, at most.
+        total: About how many rollouts it has.
+        most: Most stretches, at least 1.
+        each: Most rollouts sampled of each, at least 1.
     """
     span = store.surveys.span()
     if span is None or not total:
@@ -75,7 +75,7 @@ def cuts_of(store: Store, total: int, *, most: int = STRETCHES, each: int = EACH
 
 
 def sample_places(first: int, last: int, *, most: int = EACH) -> list[int]:
-    """Return at most so many places, one out of each part of a stretch, in no step with anything.
+    """Return at most ``most`` positions, one from each part of a stretch, at varying distances.
 
     A fixed distance would pick the same kind each time where kinds take turns.
     """
@@ -83,8 +83,7 @@ def sample_places(first: int, last: int, *, most: int = EACH) -> list[int]:
     if width <= most:
         return list(range(first, last + 1))
     part = np.arange(most)
-    # The golden ratio less 1.
-    within = part * 0.6180339887498949 % 1.0
+    within = part * 0.6180339887498949 % 1.0  # the golden ratio less 1
     places: list[int] = np.unique(first + ((part + within) * width / most).astype(int)).tolist()
     return places
 
@@ -92,23 +91,22 @@ def sample_places(first: int, last: int, *, most: int = EACH) -> list[int]:
 def survey(
     store: Store, cuts: Sequence[Cut], *, within: tuple[float, float] | None, tell: Tell
 ) -> tuple[list[Stretch], list[dict[str, Decided]], dict[str, Tally]]:
-    """Return a survey of some rollouts of each stretch, and of their decisions.
+    """Return a survey of sampled rollouts of each stretch, and of their decisions.
 
     Args:
         store: The store.
         cuts: The stretches.
         within: The least and the largest reward; ``None`` if not declared.
-        tell: Called with 1 when one more is done.
+        tell: Called with 1 after each stretch.
 
     Returns:
-        The stretches; what was decided in each, by decision point; the choices at each point.
+        The stretches; the decisions in each, by decision point; the choices at each point.
     """
     stretches: list[Stretch] = []
     decided: list[dict[str, Decided]] = []
     tallies: dict[str, Tally] = {}
     for cut in cuts:
         rollouts = store.surveys.rollouts(cut.seqs)
-        # So many of their decisions.
         choices = store.surveys.choices(cut.seqs, limit=4096)
         assignments = store.surveys.assignments(cut.seqs)
         stretches.append(stretch_of(cut, rollouts, choices, within=within))
@@ -126,12 +124,12 @@ def stretch_of(
     *,
     within: tuple[float, float] | None,
 ) -> Stretch:
-    """Return a stretch, from some of its rollouts and of their decisions.
+    """Return a stretch, from a sample of its rollouts and of their decisions.
 
     Args:
         cut: Where it begins and ends.
-        rollouts: Its rollouts that are looked at.
-        choices: Their decisions that are.
+        rollouts: The sampled rollouts.
+        choices: The sampled decisions.
         within: The least and the largest reward; ``None`` if not declared.
     """
     ended = [rollout for rollout in rollouts if rollout.status in ENDS]
@@ -203,21 +201,20 @@ def _decisions(
 
 
 FEWEST = 16
-"""No bin and no stretch has fewer decisions, unless there are no more."""
+"""Fewest decisions of a bin or a stretch, unless there are fewer in all."""
 
 
 def with_recent(
     point: Point, store: Store, settings: Settings, *, tell: Callable[[int], None]
 ) -> Point:
-    """Return a point with how value and log estimates held for its newest rewarded rollouts.
+    """Return a point with the errors of value and log estimates for its newest rewarded rollouts.
 
     Args:
         point: The decision point.
         store: The store.
-        settings: What rewards are worth, and where checkpoints are.
-        tell: Called with how many more of ``choices.PARTS`` parts are done.
+        settings: The weights of rewards, and where checkpoints are.
+        tell: Called with the number of further parts done, of ``choices.PARTS``.
     """
-    # So many of the newest rewarded rollouts of a point are looked at.
     logged = stored_records(store, settings, point.point, limit=1_024, tell=lambda _: None)
     returns = returns_of(logged)
     expected = np.array([record.value for record in logged.records], dtype=np.float64)
@@ -233,7 +230,7 @@ def with_recent(
 
 
 def calibration(expected: FloatArray, returns: FloatArray) -> list[Bin]:
-    """Return bins of about as many decisions each, by value estimate.
+    """Return bins of about equal size, by value estimate.
 
     Args:
         expected: ``[N]``, NaN where there is no estimate.
@@ -254,8 +251,8 @@ def errors_over_time(records: Sequence[Record], errors: FloatArray) -> list[Erro
     """Return the return less the value estimate, stretch by stretch.
 
     Args:
-        records: ``[N]``, in their order.
-        errors: ``[N]``, NaN where nothing was expected.
+        records: ``[N]``, in order.
+        errors: ``[N]``, NaN without a value estimate.
     """
     known = np.flatnonzero(np.isfinite(errors))
     if not len(known):
@@ -272,10 +269,10 @@ def errors_over_time(records: Sequence[Record], errors: FloatArray) -> list[Erro
 
 
 MOST = 200
-"""So many marks are shown, the newest."""
+"""How many of the newest marks are shown."""
 
 LOOKED_AT = 2_000
-"""So many lines of the audit are looked at, the newest."""
+"""How many of the newest lines of the audit are read."""
 
 KINDS: Mapping[str, str] = {
     "champion_frozen": "promotion",
@@ -291,20 +288,20 @@ KINDS: Mapping[str, str] = {
     "learner_stopped": "stop",
     "policy_stop": "stop",
 }
-"""Lines of the audit by action; what is not here changes nobody who decides."""
+"""The kind of mark of each action in the audit; other actions do not change who decides."""
 
-BY_ITSELF = frozenset(Move)
+EVIDENCE_ACTIONS = frozenset(Move)
 
 GATE: Mapping[str, str] = {"hold": "hold", "held_in_memory": "hold", "reset": "reset"}
 
 
-def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_AT) -> list[Mark]:
+def marks_of(store: Store, stretches: Sequence[Stretch], *, limit: int = LOOKED_AT) -> list[Mark]:
     """Return the changes of who decides, oldest first.
 
     Args:
         store: The store.
-        stretches: All rollouts, which tell where in their order something happened.
-        look: So many of the newest lines of the audit are looked at, and of the gate's history.
+        stretches: All rollouts, which map a time to a position in their order.
+        limit: How many of the newest lines of the audit, and of the gate's history, are read.
     """
     changes = [
         Mark(
@@ -312,11 +309,10 @@ def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_A
             place=None,
             kind=KINDS[entry.action],
             point=point if isinstance(point := entry.details.get("point"), str) else None,
-            # Who did what no operator did.
-            who="evidence" if entry.action in BY_ITSELF else entry.who,
+            who="evidence" if entry.action in EVIDENCE_ACTIONS else entry.who,
             sentence=f"{entry.action.replace('_', ' ')}: {entry.reason}",
         )
-        for entry in store.audit.entries(limit=look)
+        for entry in store.audit.entries(limit=limit)
         if entry.action in KINDS
     ]
     stops = [
@@ -328,7 +324,7 @@ def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_A
             who=entry.who,
             sentence=f"gate {entry.event.replace('_', ' ')}: {entry.reason or 'no reason given'}",
         )
-        for entry in store.gate.log(limit=min(look, MOST))
+        for entry in store.gate.log(limit=min(limit, MOST))
         if entry.event in GATE
     ]
     newest = sorted([*changes, *stops], key=lambda mark: mark.at)[-MOST:]
@@ -337,7 +333,7 @@ def marks_of(store: Store, stretches: Sequence[Stretch], *, look: int = LOOKED_A
 
 
 def _places(times: Sequence[float], stretches: Sequence[Stretch]) -> list[float | None]:
-    """Return about where in the order of rollouts something happened."""
+    """Return the approximate positions of times in the order of rollouts."""
     known = [
         (stretch.began_at, stretch.first) for stretch in stretches if stretch.began_at is not None
     ]

@@ -1,6 +1,7 @@
 """The summary: is it on, is it healthy, is it learning, what to do next.
 
-The same figures as in a report, of fewer rollouts: whoever looks once a second must not be felt.
+The same figures as in a report, of fewer rollouts, so that a screen can refresh once a second at
+little cost.
 """
 
 import shlex
@@ -12,8 +13,8 @@ from math import ceil, floor, log10
 from tau_live.core.reasons import QUEUE_FULL, RERUNS, WHILE_HELD, drops_of, lost_events
 from tau_live.core.sanitize import counts, integer, mapping, real, sequence
 from tau_live.core.settings import Settings
-from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE
-from tau_live.operate.alert_rules import lately
+from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE_SHARE
+from tau_live.operate.alert_rules import is_recent
 from tau_live.operate.report.choices import thirds_of
 from tau_live.operate.report.facts import Answer, Mark, Stretch, Summary
 from tau_live.operate.report.stretches import cuts_of, marks_of, stretch_of
@@ -25,21 +26,21 @@ from tau_live.store.roles import Store
 
 
 def span_around(lowest: float, highest: float) -> tuple[float, float]:
-    """Return round numbers that rewards between two others lie within, as a range to propose."""
+    """Return a range of round numbers that holds the rewards between two numbers, to propose."""
     for low, high in ((0.0, 1.0), (-1.0, 1.0)):
         if low <= lowest and highest <= high:
             return low, high
-    if lowest == highest:  # one value says nothing about how far they may be apart
+    if lowest == highest:  # one value does not tell the width of the range
         lowest, highest = min(lowest, 0.0), max(highest, 0.0)
     step = 10.0 ** floor(log10(highest - lowest))
     return floor(lowest / step) * step, ceil(highest / step) * step
 
 
 def range_advice(status: Mapping[str, object], settings: Settings) -> str:
-    """Return how to declare the range of rewards, with one that holds the rewards seen.
+    """Return how to declare the range of rewards, with a proposal that holds those seen.
 
     Args:
-        status: The status, as of ``status_of``.
+        status: The result of ``status_of``.
         settings: Which rewards are declared.
     """
     seen = mapping(status["rewards_seen"])
@@ -55,7 +56,7 @@ def range_advice(status: Mapping[str, object], settings: Settings) -> str:
 
 
 def _range_text(seen: object, between: str) -> str:
-    """Return the range to propose for values that were seen."""
+    """Return the range to propose for the values seen, as text."""
     low, high = (real(mapping(seen).get(name)) for name in ("lowest", "highest"))
     if low is None or high is None:
         return f"low{between}high"
@@ -63,20 +64,20 @@ def _range_text(seen: object, between: str) -> str:
 
 
 def outside_range(status: Mapping[str, object], settings: Settings) -> str:
-    """Return how many of the newest rewards are outside the range set for them; empty if few."""
+    """Return, in words, how many of the newest rewards are outside their range; empty if few."""
     seen, span = mapping(status["rewards_seen"]), reward_range(settings)
-    outside, of = integer(seen["outside"]), integer(seen["of"])
-    if span is None or outside <= OUTSIDE * of:
+    outside, total = integer(seen["outside"]), integer(seen["of"])
+    if span is None or outside <= OUTSIDE_SHARE * total:
         return ""
     low, high = real(seen["lowest"]) or 0.0, real(seen["highest"]) or 0.0
     return (
-        f"{outside:,} of the newest {of:,} rewards are outside the range from {span[0]:g} to "
+        f"{outside:,} of the newest {total:,} rewards are outside the range from {span[0]:g} to "
         f"{span[1]:g}: they go from {low:.3g} to {high:.3g}"
     )
 
 
 def deadlines(settings: Settings) -> str:
-    """Return the settings that say how long a reward is waited for, by their names."""
+    """Return the names of the settings that bound the wait for a reward."""
     expected = [reward for reward in settings.rewards if not reward.cost]
     awaited = [reward for reward in expected if reward.primary] or expected
     own = [
@@ -91,7 +92,7 @@ def deadlines(settings: Settings) -> str:
 
 GOOD, DOUBTFUL, BAD = "good", "doubtful", "bad"
 MANY_RERUNS = 8
-"""So many are no accident, such as a job that a queue delivered twice."""
+"""Reruns from which on they are no accident, such as a job that a queue delivered twice."""
 
 
 REWARDS_HELD_BACK = "rewards_not_taken_while_held"
@@ -107,7 +108,7 @@ def summary_of(
     """Return the answers that an operator needs first.
 
     Args:
-        status: The status, as of ``status_of``.
+        status: The result of ``status_of``.
         stretches: All rollouts, in the order in which they began.
         points: The decision points, the busiest first.
         settings: How many rollouts make an update.
@@ -120,8 +121,8 @@ def summary_of(
     )
 
 
-def _true(*cases: tuple[object, str]) -> list[str]:
-    """Return the sentences whose condition holds, in their order."""
+def _sentences(*cases: tuple[object, str]) -> list[str]:
+    """Return the sentences whose condition holds, in order."""
     return [sentence for holds, sentence in cases if holds]
 
 
@@ -143,7 +144,7 @@ def _is_held(status: Mapping[str, object]) -> bool:
 
 
 def points_of(status: Mapping[str, object]) -> list[str]:
-    """Return the decision points that status knows, the one with most rollouts first."""
+    """Return the decision points of a status, the one with most rollouts first."""
     trials = mapping(status["trials"])
     seen = {
         point: sum(counts(mapping(trials.get(point)).get("rollouts")).values())
@@ -152,13 +153,13 @@ def points_of(status: Mapping[str, object]) -> list[str]:
     return sorted(seen, key=lambda point: (-seen[point], point))
 
 
-def drops_lately(status: Mapping[str, object]) -> dict[str, int]:
-    """Return the counters of what was dropped or refused and that grew lately, largest first."""
+def recent_drops(status: Mapping[str, object]) -> dict[str, int]:
+    """Return the counters of drops and refusals that grew recently, largest first."""
     grew, now = mapping(status["counters_grew"]), real(status["at"]) or 0.0
     return {
         name: count
         for name, count in drops_of(counts(status["counters"])).items()
-        if lately(real(grew.get(name)), now=now)
+        if is_recent(real(grew.get(name)), now=now)
     }
 
 
@@ -199,7 +200,7 @@ def _processes(count: int, which: str = "") -> str:
 
 
 def held_in_memory(status: Mapping[str, object]) -> str:
-    """Return how many processes hold although the store does not say so, why and since when."""
+    """Return, in words, how many processes hold in memory, why and since when; empty if none."""
     holds = [mapping(hold) for hold in sequence(status["held_in_memory"])]
     if not holds:
         return ""
@@ -217,7 +218,7 @@ def _by(record: object) -> str:
 def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
     gate, held, faults = mapping(status["gate"]), held_in_memory(status), faults_of(status)
     doubts = _doubts(status, settings)
-    but = " except what a hold keeps out" if drops_lately(status) else ""
+    but = " except what a hold keeps out" if recent_drops(status) else ""
     long_ago = _unwanted_drops(drops_of(counts(status["counters"])))
     when = " in the last day" if long_ago else ""
     return _answer(
@@ -236,14 +237,14 @@ def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
 
 def _doubts(status: Mapping[str, object], settings: Settings) -> list[str]:
     streaks = counts(mapping(status["gate"])["streaks"])
-    drops = _unwanted_drops(drops_lately(status))
+    drops = _unwanted_drops(recent_drops(status))
     silent, missing = mapping(status["silent"]), mapping(status["rewards_missing"])
     at = real(missing.get("since"))
     since = "" if at is None else f" since {_utc(at)}"
     never_came = f"{integer(missing.get('missing')):,} of {integer(missing.get('settled')):,}"
     return [
         *(f"{count} {name} failures in a row." for name, count in streaks.items() if count),
-        *_true(
+        *_sentences(
             (silent, f"Cannot write: {', '.join(sorted(silent))}."),
             (
                 missing,
@@ -253,7 +254,7 @@ def _doubts(status: Mapping[str, object], settings: Settings) -> list[str]:
         *fallen(status),
         *disabled_plugins(status),
         *(f"{sentence}." for sentence in doubts_of(status, settings).values()),
-        *_true(
+        *_sentences(
             (
                 drops,
                 (
@@ -267,10 +268,10 @@ def _doubts(status: Mapping[str, object], settings: Settings) -> list[str]:
 
 
 def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str]:
-    """Return further doubts about its health, each by a word for its subject."""
-    kept_out = drops_lately(status).get(REWARDS_HELD_BACK, 0)
+    """Return further doubts about the health of a store, by subject."""
+    kept_out = recent_drops(status).get(REWARDS_HELD_BACK, 0)
     grew, reruns = mapping(status["counters_grew"]), counts(status["counters"]).get(RERUNS, 0)
-    again = lately(real(grew.get(RERUNS)), now=real(status["at"]) or 0.0)
+    has_recent = is_recent(real(grew.get(RERUNS)), now=real(status["at"]) or 0.0)
     left_out = [
         f"At {point} {trial['why']}"
         for point, trial in _trials(status).items()
@@ -283,14 +284,14 @@ def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str
         else "",
         "keys": f"{reruns:,} runs had the key of a run that had succeeded, so nothing is learned "
         "from them"
-        if reruns >= MANY_RERUNS and again
+        if reruns >= MANY_RERUNS and has_recent
         else "",
     }
     return {about: sentence for about, sentence in doubts.items() if sentence}
 
 
 def faults_of(status: Mapping[str, object]) -> dict[str, str]:
-    """Return certain faults, each by a word for its subject."""
+    """Return certain faults of a store, by subject."""
     stopped = [
         f"at {point}: {trial['stopped']}"
         for point, trial in _trials(status).items()
@@ -312,20 +313,20 @@ def fallen(status: Mapping[str, object]) -> Iterator[str]:
 
 
 def disabled_plugins(status: Mapping[str, object]) -> Iterator[str]:
-    """Yield which plugins are not called any more, and what follows from it."""
+    """Yield the disabled plugins, each with its consequence."""
     rows = [mapping(row) for row in sequence(status["plugins_disabled"])]
     for plugin in sorted({str(row["plugin"]) for row in rows}):
         same = [row for row in rows if row["plugin"] == plugin]
-        blind = any(
+        redacts = any(
             hook in {"redact", "redact_text"} for row in same for hook in sequence(row["hooks"])
         )
-        then = ": no text is kept, and the host makes its own choices" if blind else ""
+        effect = ": no text is kept, and the host makes its own choices" if redacts else ""
         where = f"{_processes(len(same))} ({same[0]['problem']})"
-        yield f"Plugin {plugin} is disabled in {where}{then}."
+        yield f"Plugin {plugin} is disabled in {where}{effect}."
 
 
 def _last(drops: Mapping[str, int], status: Mapping[str, object]) -> str:
-    """Return when the last of them was, as far as known."""
+    """Return when the last of these drops was, as far as known."""
     grew = mapping(status["counters_grew"])
     times = [real(grew.get(name)) for name in drops]
     known = [at for at in times if at is not None]
@@ -342,7 +343,7 @@ def _utc(at: float) -> str:
 
 
 def _unwanted_drops(drops: Mapping[str, int]) -> dict[str, int]:
-    """Return the unwanted drops; a hold, a pause or the kill switch causes wanted ones."""
+    """Return the drops except those that a hold, a pause or the kill switch causes."""
     wanted = ("decisions_not_recorded",) if drops.get("runs_not_recorded_while_held") else ()
     return {
         name: count
@@ -352,7 +353,7 @@ def _unwanted_drops(drops: Mapping[str, int]) -> dict[str, int]:
 
 
 def _waits_for(status: Mapping[str, object], due: int) -> str:
-    """Return how far it is to the first update, and when the last reward came."""
+    """Return how far the first update is, and when the last reward came."""
     ready, at = counts(status["ready_to_learn"]), real(status["last_reward_at"])
     each = [f"{count:,} of {due:,} at {point}" for point, count in ready.items() if count < due]
     waits = f" An update waits for rewarded rollouts: {', '.join(each)}." if each else ""
@@ -402,14 +403,14 @@ def _learning(
 
 
 def one_of(points: Sequence[str]) -> str:
-    """Return the points of a difference; the same for several is that of the whole run."""
+    """Return the points of a difference; a difference shared by several is of the whole run."""
     named = ", ".join(points)
     return named if len(points) == 1 else f"{named} (one difference, of the whole run)"
 
 
 def _stops(status: Mapping[str, object]) -> list[str]:
-    """Return what keeps it from learning now, the strongest first."""
-    return _true(
+    """Return what stops learning now, the strongest first."""
+    return _sentences(
         (status["kill_switch"], "the kill switch is on"),
         (_is_held(status), "the gate holds"),
         (status["held_in_memory"], "a process holds in memory"),
@@ -418,7 +419,7 @@ def _stops(status: Mapping[str, object]) -> list[str]:
 
 
 def _bounds(trial: Mapping[str, object]) -> tuple[float | None, float | None]:
-    """Return between what the difference of a trial is."""
+    """Return the bounds of the difference of a trial."""
     difference = mapping(trial.get("difference"))
     return real(difference.get("lower")), real(difference.get("upper"))
 
@@ -455,7 +456,7 @@ def _next(
     waits = ready >= 2 * settings.update_interval and not sequence(status["processes"])
     return [
         *_about_stops(status),
-        *_true(
+        *_sentences(
             (
                 status["plugins_disabled"],
                 ("Fix the disabled plugin and restart the process: `tau-live doctor`."),
@@ -466,9 +467,9 @@ def _next(
             "`tau-live report --html report.html` shows since when."
             for point in mapping(status["reward_fell"])
         ),
-        *_true((keys, f"{keys}: give each run a `key` of its own, or none.")),
+        *_sentences((keys, f"{keys}: give each run a `key` of its own, or none.")),
         *_about_rewards(status, stretches),
-        *_true(
+        *_sentences(
             (
                 rewarded and not decides,
                 (
@@ -485,9 +486,9 @@ def _next(
                 ),
             ),
         ),
-        *_about_drops(drops_lately(status)),
+        *_about_drops(recent_drops(status)),
         *_about_trials(status, settings),
-        *_true(
+        *_sentences(
             (
                 _over(status),
                 (
@@ -495,7 +496,7 @@ def _next(
                     "are kept."
                 ),
             ),
-            (  # last: rollouts are there, so it was set where they were made
+            (  # last: there are rollouts, so it was set where they were made
                 not status["enabled"] and not sequence(status["processes"]),
                 (
                     "Set `TAU_LIVE_RL=1` where your agent runs: "
@@ -510,7 +511,7 @@ def _about_drops(drops: Mapping[str, int]) -> list[str]:
     lost, late = lost_events(drops), drops.get(REWARDS_HELD_BACK, 0)
     keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
     refused = {} if lost else _unwanted_drops(drops)
-    return _true(
+    return _sentences(
         (
             lost,
             f"Events were dropped: `tau-live status --all` counts them by cause{keeps}.",
@@ -534,7 +535,7 @@ def _about_drops(drops: Mapping[str, int]) -> list[str]:
 
 def _about_stops(status: Mapping[str, object]) -> list[str]:
     killed, parts = mapping(status["kill_switch"]), " ".join(mapping(status["paused"]))
-    return _true(
+    return _sentences(
         (
             killed,
             (
@@ -563,7 +564,7 @@ def _about_stops(status: Mapping[str, object]) -> list[str]:
 def _about_rewards(status: Mapping[str, object], stretches: Sequence[Stretch]) -> list[str]:
     rewarded = sum(stretch.reward.count for stretch in stretches)
     ended = sum(stretch.succeeded + stretch.failed + stretch.cancelled for stretch in stretches)
-    return _true(
+    return _sentences(
         (
             ended and not rewarded,
             (
@@ -597,7 +598,7 @@ def _about_trials(status: Mapping[str, object], settings: Settings) -> Iterator[
                 "check one with `tau-live rollouts --limit 1`."
             )
     outside, how = outside_range(status, settings), range_advice(status, settings)
-    yield from _true(
+    yield from _sentences(
         (
             outside,
             (
@@ -614,12 +615,12 @@ def _about_trials(status: Mapping[str, object], settings: Settings) -> Iterator[
 
 
 def _about_trial(point: str, trial: Mapping[str, object], how: str) -> list[str]:
-    """Return what to do about who decides at a point.
+    """Return advice on who decides at a point.
 
     Args:
         point: The decision point.
-        trial: Its facts.
-        how: How to declare the range of rewards.
+        trial: The facts of its trial.
+        how: How to declare the range of rewards, in words.
     """
     _, upper = _bounds(trial)
     change = f'{shlex.quote(point)} --reason "..."'
@@ -627,7 +628,7 @@ def _about_trial(point: str, trial: Mapping[str, object], how: str) -> list[str]
     in_shadow = trial["exposure"] == 0.0 and trial["stopped"] is None
     climbs = "once the range is declared" if trial["why"] == NO_RANGE else "on evidence"
     return [
-        *_true(
+        *_sentences(
             (
                 trial["stopped"] is not None,
                 f"The learner of {point} is stopped; to start it again: {some}.",
@@ -661,7 +662,7 @@ def _about_trial(point: str, trial: Mapping[str, object], how: str) -> list[str]
                 ),
             ),
         )[:1],
-        *_true(
+        *_sentences(
             (
                 in_shadow,
                 (
@@ -674,17 +675,17 @@ def _about_trial(point: str, trial: Mapping[str, object], how: str) -> list[str]
 
 
 def _about_waiting(status: Mapping[str, object], setting: str) -> Iterator[str]:
-    """Yield where a comparison stands still because a reward is awaited.
+    """Yield where a comparison is held up by the wait for a reward.
 
     Args:
-        status: The status, as of ``status_of``.
-        setting: The setting of that time.
+        status: The result of ``status_of``.
+        setting: The names of the settings that bound the wait.
     """
     now = real(status["at"]) or 0.0
     for point, trial in _trials(status).items():
         held_up, uncounted = mapping(trial["held_up"]), integer(trial["uncounted"])
         until, counted = real(held_up.get("until")), sum(counts(trial["rollouts"]).values())
-        # So many may wait behind another before it is mentioned.
+        # only mentioned if many rollouts wait behind it
         if until is not None and until > now and uncounted > max(32, counted // 10):
             yield (
                 f"The comparison at {point} has counted {counted:,} of {counted + uncounted:,} "
@@ -701,7 +702,7 @@ def _about_monitor(point: str, monitor: Mapping[str, object]) -> list[str]:
         real(monitor.get("lowest_reward")) or 0.0,
         real(monitor.get("highest_reward")) or 0.0,
     )
-    return _true(
+    return _sentences(
         (
             outliers,
             (
@@ -725,19 +726,19 @@ def _over(status: Mapping[str, object]) -> list[str]:
 
 
 STRETCHES = 24
-"""So many points of the reward curve find room beside each other on a narrow screen."""
+"""How many points of the reward curve fit on a narrow screen."""
 
 EACH = 64
-"""So many rollouts of each are looked at; a mean of theirs is known to an eighth of their standard
-deviation, about what a cell of the screen can show."""
+"""Most rollouts of a stretch that are examined; their mean is known to an eighth of their standard
+deviation, about as much as a cell of the screen can show."""
 
 LOOKED_AT = 64
-"""So many of the newest lines of the audit are looked at for what changed last."""
+"""How many of the newest lines of the audit are read for the last change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """Everything that is on the screen.
+    """The contents of the status screen.
 
     Attributes:
         at: Epoch seconds, UTC.
@@ -745,9 +746,9 @@ class Glance:
         status: The output of ``tau-live status --json``.
         stretches: All rollouts, in the order in which they began: the reward curve.
         points: The decision points, the busiest first.
-        drops: Dropped or refused events, by counter that grew lately, the largest first.
-        doubts: Doubts about its health, each by a word for its subject.
-        latest: The last change of who decides, or whether anybody may; ``None`` if none.
+        drops: Dropped or refused events, by counter that grew recently, the largest first.
+        doubts: Doubts about its health, by subject.
+        latest: The last change of who decides, or hold or reset of the gate; ``None`` if none.
     """
 
     at: float
@@ -772,10 +773,10 @@ def glance_of(
 
     Args:
         store: The store; nothing is written.
-        settings: Where it is, and what rewards are worth.
+        settings: Its address, and the weights of rewards.
         now: Epoch seconds, UTC.
         enabled: Whether tau-live is switched on here.
-        store_fails: Why the store cannot be written; ``None`` where nobody has tried.
+        store_fails: Why the store cannot be written; ``None`` if it can, or nobody has tried.
 
     Raises:
         StoreUnavailableError: The store cannot be read.
@@ -786,14 +787,14 @@ def glance_of(
         stretch_of(cut, store.surveys.rollouts(cut.seqs), (), within=reward_range(settings))
         for cut in cuts_of(store, total, most=STRETCHES, each=EACH)
     ]
-    points, marks = points_of(status), marks_of(store, stretches, look=LOOKED_AT)
+    points, marks = points_of(status), marks_of(store, stretches, limit=LOOKED_AT)
     return Glance(
         at=now,
         summary=summary_of(status, stretches, points, settings=settings),
         status=status,
         stretches=stretches,
         points=points,
-        drops=drops_lately(status),
+        drops=recent_drops(status),
         doubts=doubts_of(status, settings),
         latest=marks[-1] if marks else None,
     )

@@ -1,8 +1,8 @@
 """Off-policy estimators of a policy's value, one function a formula.
 
-Throughout, ``w = target / propensity`` of the applied option, ``r`` its reward, ``q`` what a model
-expects of it, ``v`` what the model expects of the target policy: ``v = sum(target_a * q_a)`` over
-the options offered. ``mean`` is over decisions for one step, over rollouts for several.
+Throughout, ``w = target / propensity`` of the applied option, ``r`` its reward, ``q`` the reward
+that a model predicts for it, ``v`` the one it predicts for the target policy: ``v = sum(target_a *
+q_a)`` over the options offered. ``mean`` is over decisions for one step, over rollouts for several.
 """
 
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ class Estimator(StrEnum):
 
 
 class Ratios(NamedTuple):
-    """An estimate as a sum of ratios of sums over rollouts, which is what all of them are.
+    """An estimate as a sum of ratios of sums over rollouts, the form of every estimator here.
 
-    Rollouts are what is independent, so that errors and bootstraps are taken over them.
+    Rollouts are the independent units, so errors and bootstraps are taken over them.
 
     Attributes:
         numerators: ``[R, K]``.
@@ -71,7 +71,7 @@ def of_totals(numerators: FloatArray, denominators: FloatArray) -> FloatArray:
 
 
 def ips(samples: Samples) -> Ratios:
-    """Return inverse propensity scoring: ``mean(w * r)``. Unbiased, and of the largest variance.
+    """Return inverse propensity scoring: ``mean(w * r)``. Unbiased, with the largest variance.
 
     Source:
         Horvitz and Thompson 1952; Dudik et al. 2014, arXiv:1503.02834, section 2.
@@ -82,7 +82,7 @@ def ips(samples: Samples) -> Ratios:
 def snips(samples: Samples) -> Ratios:
     """Return the self-normalised form: ``sum(w * r) / sum(w)``.
 
-    A little biased, within the range of the rewards, and moved by a constant as rewards are.
+    Slightly biased, within the range of the rewards, and equivariant to a shift of the rewards.
 
     Source:
         Swaminathan and Joachims 2015, "The Self-Normalized Estimator for Counterfactual Learning".
@@ -92,7 +92,7 @@ def snips(samples: Samples) -> Ratios:
 
 
 def dm(samples: Samples) -> Ratios:
-    """Return the direct method: ``mean(v)``. Exactly as biased as the model is.
+    """Return the direct method: ``mean(v)``. Exactly as biased as the model.
 
     Raises:
         ValueError: There is no model.
@@ -107,7 +107,7 @@ def dm(samples: Samples) -> Ratios:
 def dr(samples: Samples) -> Ratios:
     """Return the doubly robust estimate: ``mean(v + w * (r - q))``.
 
-    Unbiased whatever the model, if that has not seen the rewards that it is corrected by
+    Unbiased whatever the model, if it was not fitted to the rewards that correct it
     (``learn.evaluation.model``); of less variance than ``ips`` when the model is any good.
 
     Raises:
@@ -121,7 +121,7 @@ def dr(samples: Samples) -> Ratios:
 
 
 def sndr(samples: Samples) -> Ratios:
-    """Return its self-normalised form: ``mean(v) + sum(w * (r - q)) / sum(w)``.
+    """Return self-normalised ``dr``: ``mean(v) + sum(w * (r - q)) / sum(w)``.
 
     Raises:
         ValueError: There is no model.
@@ -139,7 +139,7 @@ def sndr(samples: Samples) -> Ratios:
 
 
 def accumulate_weights(samples: Samples) -> Samples:
-    """Return the samples with the product of all weights of a rollout up to each step as weight.
+    """Return the samples, each weight replaced by the product of its rollout's weights so far.
 
     Source:
         Precup, Sutton and Singh 2000, "Eligibility Traces for Off-Policy Policy Evaluation".
@@ -157,7 +157,7 @@ def pdis(samples: Samples) -> Ratios:
     trajectory-wise estimate.
 
     Args:
-        samples: As ``accumulate_weights`` gives them.
+        samples: From ``accumulate_weights``.
 
     Source:
         Precup, Sutton and Singh 2000, without discount; the expectation is over rollouts.
@@ -167,12 +167,12 @@ def pdis(samples: Samples) -> Ratios:
 
 
 def wpdis(samples: Samples) -> Ratios:
-    """Return its self-normalised form: ``sum_t (sum_r p[r, t] * reward[r, t] / sum_r p[r, t])``.
+    """Return self-normalised ``pdis``: ``sum_t (sum_r p[r, t] * reward[r, t] / sum_r p[r, t])``.
 
     A rollout that has ended earns 0 and keeps its product.
 
     Args:
-        samples: As ``accumulate_weights`` gives them, the steps of a rollout in order.
+        samples: From ``accumulate_weights``, the steps of a rollout in order.
 
     Source:
         Thomas 2015, "Safe Reinforcement Learning", consistent weighted per-decision importance
@@ -185,7 +185,7 @@ def wpdis(samples: Samples) -> Ratios:
 
 
 def _model_rewards(samples: Samples) -> tuple[FloatArray, FloatArray]:
-    """Return ``[N]`` what the model expects of the target policy, and ``[N]`` its errors."""
+    """Return ``[N]`` the model's predictions for the target policy, and ``[N]`` its errors."""
     if samples.predictions is None or samples.expectations is None:
         raise ValueError("there are no predictions")
     return samples.expectations, samples.rewards - samples.predictions
@@ -200,13 +200,13 @@ def _counts(samples: Samples) -> FloatArray:
 
 
 def _present(lengths: IntArray, longest: int) -> BoolArray:
-    """Return ``[R, T]`` which steps there are."""
+    """Return the mask ``[R, T]`` of the steps that rollouts have."""
     present: BoolArray = np.arange(longest) < lengths[:, None]
     return present
 
 
 def _table(samples: Samples, terms: FloatArray, *, rest: float) -> tuple[FloatArray, IntArray]:
-    """Return ``terms [N]`` as ``[R, T]``, ``rest`` after the end, and ``[N]`` where each was."""
+    """Return ``terms [N]`` as ``[R, T]``, padded with ``rest``, and ``[N]`` their old indices."""
     order = np.argsort(samples.rollouts, kind="stable")
     lengths = samples.lengths
     longest = int(lengths.max()) if len(lengths) else 0
@@ -223,7 +223,7 @@ def folds_of(rollouts: Array, folds: int) -> IntArray:
 
     Args:
         rollouts: ``[N]`` ids, text or numbers.
-        folds: At least 2.
+        folds: Number of folds, at least 2.
 
     Raises:
         ValueError: ``folds`` is below 2.
@@ -247,16 +247,16 @@ class Weights(NamedTuple):
     """Statistics of a log's importance weights.
 
     Attributes:
-        rollouts: How many are used.
+        rollouts: How many rollouts are used.
         decisions: How many weights there are: one for a decision, or over several steps one for a
             rollout.
-        effective_sample_size: How many rollouts of equal weight would say as much:
+        effective_sample_size: How many rollouts of equal weight would tell as much:
             ``sum(w)**2 / sum(w**2)``, ``w`` being the sum over a rollout, or over several steps
             the product, after the cap. Never more than the same over decisions.
         largest: The largest weight, before the cap.
-        mean: Mean weight, before the cap; near 1 if the log has all that the target would do.
-        mean_error: Standard error of that; NaN with one rollout.
-        clipped: Share of the weights that the cap cut, in ``[0, 1]``.
+        mean: Mean weight, before the cap; near 1 if the log covers the target's actions.
+        mean_error: Standard error of the mean; NaN with one rollout.
+        clipped: Share of the weights that were capped, in ``[0, 1]``.
         zero: Share of the weights that are 0, in ``[0, 1]``.
     """
 
@@ -271,11 +271,11 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, samples: Samples, cap: float) -> "Weights":
-        """Return what there is to say about the weights of samples, cut at ``cap``.
+        """Return the statistics of the weights of samples, for this cap.
 
         Args:
             samples: With weights before the cap; over several steps, the last step of each rollout.
-            cap: At least 1.
+            cap: Cap of the weights, at least 1.
         """
         weights = samples.weights
         if not len(weights):
@@ -313,12 +313,12 @@ class Support:
     """The least support that a log must have for an evaluation.
 
     Attributes:
-        effective_sample_size: At least this many rollouts of equal weight.
+        effective_sample_size: Least number of rollouts of equal weight.
         effective_share: The same as a share of all rollouts, in ``[0, 1]``.
-        largest_weight: No weight above this, after the cap.
-        rollouts: At least this many.
-        mean_errors: The mean weight is no more standard errors away from 1. Below 1 the target does
-            what was never logged, which the effective sample size does not show.
+        largest_weight: Largest weight, after the cap.
+        rollouts: Least number of rollouts.
+        mean_errors: Most standard errors between the mean weight and 1. A mean below 1 shows that
+            the target takes actions never logged, which the effective sample size does not show.
     """
 
     effective_sample_size: float = 30.0
@@ -327,19 +327,19 @@ class Support:
     rollouts: int = 50
     mean_errors: float = 4.0
 
-    def lacking(self, weights: Weights, cap: float) -> tuple[str, ...]:
-        """Return in words what is not there; nothing when all is.
+    def shortfalls(self, weights: Weights, cap: float) -> tuple[str, ...]:
+        """Return the requirements that a log fails, in words; empty when it meets all.
 
         Args:
-            weights: Of the log.
-            cap: What they are cut at.
+            weights: Statistics of the log's weights.
+            cap: Cap of the weights, at least 1.
         """
         if weights.rollouts == 0:
             return ("no decision can be used",)
         effective = weights.effective_sample_size
         share = effective / weights.rollouts
         largest = min(weights.largest, cap)
-        off = abs(weights.mean - 1.0)
+        distance = abs(weights.mean - 1.0)
         allowed = self.mean_errors * float(np.nan_to_num(weights.mean_error)) + _ROUNDING
         checks = (
             (
@@ -359,7 +359,7 @@ class Support:
                 f"largest weight {largest:.4g}, more than {self.largest_weight:g}",
             ),
             (
-                self.mean_errors == np.inf or off <= allowed,
+                self.mean_errors == np.inf or distance <= allowed,
                 f"mean weight {weights.mean:.4g}, more than {allowed:.4g} from 1",
             ),
         )

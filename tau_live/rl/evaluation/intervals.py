@@ -1,7 +1,7 @@
-"""How far an estimate may be off: by resampling, and by bounds that always hold.
+"""Intervals of estimates: by bootstrap, and by bounds that hold for every distribution.
 
-Both are for one look at a log of a size that was fixed beforehand. Whoever looks again and again,
-and acts on what is seen, needs a confidence sequence instead.
+Both are for one look at a log of a size fixed beforehand. To look repeatedly and act on the result
+takes a confidence sequence instead.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from tau_live.rl.arrays import FloatArray
 from tau_live.rl.evaluation.estimators import Estimator, Ratios, dr, of_totals, sndr, snips
 from tau_live.rl.evaluation.log import Samples
 
-_HALVINGS = 100
+_BISECTIONS = 100
 
 
 class Interval(NamedTuple):
@@ -30,18 +30,18 @@ def bootstrap(
     limits: tuple[float, float],
     rng: np.random.Generator,
 ) -> list[Interval]:
-    """Return percentile intervals of estimates on the same rollouts, by drawing from those.
+    """Return percentile bootstrap intervals of estimates on the same rollouts.
 
-    All estimates see the same draws. Where a draw leaves one undefined (no weight at all), it
+    All estimates use the same draws. An estimate that a draw leaves undefined (no weight at all)
     counts as the lower limit for ``low`` and as the upper for ``high``. A reward model is taken as
-    it is: what fitting it again would change is not in the interval (``report`` widens it).
+    fixed: the variance of fitting it is not in the interval (``report`` widens it).
 
     Args:
         estimates: Each of ``[R, K]``, ``R`` at least 1.
         alpha: In ``(0, 1)``; half of it is left out on either side.
         replicates: How often to draw ``R`` rollouts, at least 1.
         limits: The least and the largest value.
-        rng: Draws.
+        rng: Source of the draws.
 
     Source:
         Efron and Tibshirani 1993, "An Introduction to the Bootstrap", section 13.3.
@@ -67,15 +67,15 @@ def bootstrap(
 
 
 def bernstein_radius(variance: float, samples: int, *, width: float, delta: float) -> float:
-    """Return how far above the mean of samples their expectation may be, but for ``delta``.
+    """Return the bound that an expectation's excess over the sample mean passes with ``delta``.
 
     ``sqrt(2 * variance * log(2 / delta) / n) + 7 * width * log(2 / delta) / (3 * (n - 1))``
 
     Args:
-        variance: Of the samples, divided by ``n - 1``.
-        samples: How many, ``n``; infinite is the answer with fewer than 2.
-        width: The largest less the least that a sample can be.
-        delta: The probability of being wrong, in ``(0, 1)``.
+        variance: Sample variance, divided by ``n - 1``.
+        samples: How many, ``n``; with fewer than 2 the radius is infinite.
+        width: Width of the range of a sample.
+        delta: Probability of error, in ``(0, 1)``.
 
     Source:
         Maurer and Pontil 2009, arXiv:0907.3740, theorem 4.
@@ -95,19 +95,18 @@ def least_ratio(
     delta: float,
     limits: tuple[float, float],
 ) -> float:
-    """Return what ``E[A] / E[B]`` is at least, but for a probability of ``delta``.
+    """Return a lower bound of ``E[A] / E[B]`` that fails with probability at most ``delta``.
 
     The least ``x`` for which the mean of ``A - x * B`` is no further above 0 than
-    ``bernstein_radius`` allows. Its distance from that is concave in ``x``, hence once it has
-    fallen to 0 it stays below, and halving finds the place. With ``B`` all 1 it is the bound of
-    the mean of ``A``.
+    ``bernstein_radius`` allows. The excess is concave in ``x``, so once it has fallen to 0 it stays
+    below, and bisection finds the root. With ``B`` all 1 it is the bound of the mean of ``A``.
 
     Args:
         numerators: ``[R]``, independent samples of ``A``.
         denominators: ``[R]``, of ``B``, at least 0.
-        width: The largest less the least that ``A - x * B`` can be, at the true ``x``.
-        delta: In ``(0, 1)``.
-        limits: What the ratio is in any case.
+        width: Width of the range of ``A - x * B``, at the true ``x``.
+        delta: Probability of error, in ``(0, 1)``.
+        limits: Limits of the ratio in any case.
     """
 
     def excess(x: float) -> float:
@@ -121,7 +120,7 @@ def least_ratio(
         return low
     if excess(high) > 0.0:
         return high
-    for _ in range(_HALVINGS):
+    for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
         if not low < middle < high:
             break
@@ -140,30 +139,30 @@ def bounds(
     cap: float,
     alpha: float,
 ) -> Interval | None:
-    """Return an empirical-Bernstein interval of what the target policy earns, or ``None``.
+    """Return an empirical-Bernstein interval of the target policy's value, or ``None``.
 
     - ``ips``, ``pdis``: from ``w * (r - low)`` and ``w * (high - r)``, which are at least 0.
-      Cutting them, or never having logged what the target does, only makes them smaller, so this
-      interval holds in spite of both. That of ``pdis`` is the trajectory-wise one.
-    - ``snips``, ``dr``, ``sndr``: if no weight can be above the cap, as with a floor under the
-      propensities (``cap = 1 / floor``); ``None`` when one was. A model must expect rewards in the
+      Capped weights, and actions of the target that were never logged, only make them smaller, so
+      this interval holds in spite of both. That of ``pdis`` is the trajectory-wise one.
+    - ``snips``, ``dr``, ``sndr``: if no weight can exceed the cap, as with a floor under the
+      propensities (``cap = 1 / floor``); ``None`` when one did. A model must predict rewards in the
       range (else ``None``), and is taken as fixed: where it is cross-fitted that is nearly so.
-    - ``dm``, ``wpdis``: ``None``. The error of a model is not seen in the log it was made from, and
-      the ratios of all steps would need a bound each.
+    - ``dm``, ``wpdis``: ``None``. The error of a model does not show in the log it was fitted to,
+      and the ratios of all steps would need a bound each.
 
-    Rollouts are taken for independent, and none for longer than the longest of the log. ``None``
-    also where the two ends contradict each other, which they do when the propensities are wrong.
+    Rollouts are assumed independent, and none longer than the longest of the log. ``None`` also
+    where the two ends contradict each other, as they do when the propensities are wrong.
 
     Args:
         name: The formula.
-        samples: Before the cap, at least one; over several steps as ``accumulated`` gives them.
+        samples: Before the cap, at least one; over several steps from ``accumulate_weights``.
         reward_range: The least and the largest reward (over several steps, sum of rewards).
-        cap: Of the weights, at least 1; ``None`` is the answer where it is infinite.
-        alpha: In ``(0, 1)``, half for either side.
+        cap: Cap of the weights, at least 1; an infinite one gives ``None``.
+        alpha: Probability of error, in ``(0, 1)``, half for either side.
 
     Source:
         Maurer and Pontil 2009, arXiv:0907.3740, theorem 4; Thomas, Theocharous and Ghavamzadeh
-        2015, "High-Confidence Off-Policy Evaluation" (cutting what is at least 0).
+        2015, "High-Confidence Off-Policy Evaluation" (capping terms of at least 0).
     """
     if not np.isfinite(cap):
         return None

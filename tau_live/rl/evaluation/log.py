@@ -1,7 +1,7 @@
 """Logged decisions under another policy, and which of them an estimate may use.
 
-Everything that an estimator needs of a decision is reduced to a few numbers here: options may be
-as many as they like, and differ from decision to decision.
+Each decision is reduced to the few numbers that an estimator needs, whatever the number of its
+options, which may differ from decision to decision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,14 +37,14 @@ class Reason(StrEnum):
 
 
 class Offered(NamedTuple):
-    """The options that ``N`` decisions were allowed to choose from, laid end to end, ``M`` in all.
+    """The allowed options of ``N`` decisions, laid end to end, ``M`` in all.
 
     Attributes:
         targets: ``[M]``, the probability that the target policy gives to each.
-        counts: ``[N]``, how many each decision had; 0 where it is not known which were allowed.
-        applied: ``[N]``, the index of the applied one among them.
-        predictions: ``[M]``, the reward that a model expects of each; ``None`` without a model.
-            NaN where it expects none.
+        counts: ``[N]``, how many each decision had; 0 where the allowed options are unknown.
+        applied: ``[N]``, the index of the applied option among them.
+        predictions: ``[M]``, the reward that a model predicts for each, NaN where it predicts none;
+            ``None`` without a model.
     """
 
     targets: FloatArray
@@ -59,7 +59,7 @@ class Offered(NamedTuple):
         applied: IntArray,
         predictions: Sequence[FloatArray | None] | None = None,
     ) -> "Offered":
-        """Return ``[N]`` ragged rows as one; ``None`` where the allowed options are not known."""
+        """Return ``[N]`` ragged rows laid end to end; ``None`` is a row of unknown options."""
         empty = np.zeros(0)
         rows = [empty if row is None else row for row in targets]
         counts = np.array([len(row) for row in rows], dtype=np.int64)
@@ -76,16 +76,16 @@ class Offered(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Log:
-    """``N`` decisions as they were logged, and what the target policy would have done.
+    """``N`` logged decisions with the probabilities of the target policy.
 
     Attributes:
         rollouts: ``[N]``, the id of each decision's rollout, text or number. The steps of a rollout
             stand in the order in which they were made.
         propensities: ``[N]``, probability with which the applied option had been chosen; NaN where
             there is none.
-        rewards: ``[N]``, NaN where it is not known.
-        targets: ``[N]``, the probability that the target policy gives to the applied option, or
-            all options that were offered.
+        rewards: ``[N]``, NaN where unknown.
+        targets: ``[N]``, the probability that the target policy gives to the applied option; or
+            those of all options offered.
     """
 
     rollouts: Array
@@ -95,14 +95,14 @@ class Log:
 
 
 class Samples(NamedTuple):
-    """The decisions that may be used, ``N`` of ``R`` rollouts.
+    """The usable decisions, ``N`` of ``R`` rollouts.
 
     Attributes:
         rollouts: ``[N]``, the number of each decision's rollout, in ``[0, R)``.
         weights: ``[N]``, probability under the target policy over the logged propensity.
         rewards: ``[N]``.
-        predictions: ``[N]``, what the model expects of the applied option; ``None`` without one.
-        expectations: ``[N]``, what it expects of the target policy; ``None`` without one.
+        predictions: ``[N]``, the model's prediction for the applied option; ``None`` without one.
+        expectations: ``[N]``, its prediction for the target policy; ``None`` without one.
     """
 
     rollouts: IntArray
@@ -123,7 +123,7 @@ class Samples(NamedTuple):
 
     @property
     def last(self) -> IntArray:
-        """``[R]``, which decision is the last of each rollout."""
+        """``[R]``, index of the last decision of each rollout."""
         last = np.zeros(self.size, dtype=np.int64)
         np.maximum.at(last, self.rollouts, np.arange(len(self.rollouts)))
         return last
@@ -134,11 +134,11 @@ class Samples(NamedTuple):
         return sums.astype(np.float64, copy=False)
 
 
-Screened: TypeAlias = tuple[Samples, Mapping[Reason, int]]
+ScreenedLog: TypeAlias = tuple[Samples, Mapping[Reason, int]]
 """The usable part of a log, and how many decisions were left out, by reason."""
 
 
-def screen(log: Log, reward_range: tuple[float, float]) -> Screened:
+def screen(log: Log, reward_range: tuple[float, float]) -> ScreenedLog:
     """Return the decisions that one-step estimates may use; each stands for itself.
 
     Args:
@@ -151,8 +151,8 @@ def screen(log: Log, reward_range: tuple[float, float]) -> Screened:
     return _select(log, terms, [*reasons, (Reason.REWARD_OUT_OF_RANGE, outside)])
 
 
-def screened_rollouts(log: Log, return_range: tuple[float, float]) -> Screened:
-    """Return the rollouts that estimates over several steps may use; one bad step spoils all.
+def screen_rollouts(log: Log, return_range: tuple[float, float]) -> ScreenedLog:
+    """Return the rollouts that multi-step estimates may use; one unusable step excludes all.
 
     Args:
         log: ``N`` decisions.
@@ -160,13 +160,13 @@ def screened_rollouts(log: Log, return_range: tuple[float, float]) -> Screened:
     """
     terms, reasons = _terms(log)
     _, numbers = np.unique(log.rollouts, return_inverse=True)
-    spoilt = np.any([failed for _, failed in reasons], axis=0)
-    rewards = np.where(spoilt, 0.0, log.rewards)
+    unusable = np.any([failed for _, failed in reasons], axis=0)
+    rewards = np.where(unusable, 0.0, log.rewards)
     returns = np.bincount(numbers, weights=rewards)[numbers]
-    others = (np.bincount(numbers, weights=spoilt) > 0.0)[numbers]
+    excluded = (np.bincount(numbers, weights=unusable) > 0.0)[numbers]
     low, high = return_range
-    outside = ~((returns >= low) & (returns <= high)) & ~others
-    reasons += [(Reason.REWARD_OUT_OF_RANGE, outside), (Reason.ANOTHER_STEP, others)]
+    outside = ~((returns >= low) & (returns <= high)) & ~excluded
+    reasons += [(Reason.REWARD_OUT_OF_RANGE, outside), (Reason.ANOTHER_STEP, excluded)]
     return _select(log, terms, reasons)
 
 
@@ -175,11 +175,11 @@ _Values: TypeAlias = tuple[FloatArray, FloatArray | None, FloatArray | None]
 
 
 def _terms(log: Log) -> tuple[_Values, _Reasons]:
-    """Return what decisions come to, as ``Samples`` has it, and which fail for what reason.
+    """Return targets, predictions and expectations, and the failing decisions by reason.
 
-    That is for every reason but the range of the rewards; ``[N]`` of each.
+    ``[N]`` each; every reason but the range of the rewards.
     """
-    targets, predictions, expectations, failed = _of_options(log)
+    targets, predictions, expectations, failed = _option_terms(log)
     reasons = [
         (Reason.NO_REWARD, np.isnan(log.rewards)),
         (Reason.REWARD_NOT_FINITE, np.abs(log.rewards) > LARGEST_REWARD),
@@ -193,10 +193,10 @@ def _terms(log: Log) -> tuple[_Values, _Reasons]:
     return (targets, predictions, expectations), reasons
 
 
-def _of_options(
+def _option_terms(
     log: Log,
 ) -> tuple[FloatArray, FloatArray | None, FloatArray | None, _Reasons]:
-    """Return targets, predictions and expectations, and what of the options is wrong."""
+    """Return targets, predictions and expectations, and the failures that options cause."""
     if not isinstance(log.targets, Offered):
         return log.targets, None, None, []
     offered = log.targets
@@ -228,13 +228,13 @@ def _of_options(
 
 
 def _applied_values(by_option: FloatArray, at: IntArray, strange: BoolArray) -> FloatArray:
-    """Return ``[N]`` the numbers of the applied options, 0 where none of them was applied."""
-    taken = np.zeros(len(at))
-    taken[~strange] = by_option[at[~strange]]
-    return taken
+    """Return ``[N]`` the values of the applied options, 0 where that was not offered."""
+    values = np.zeros(len(at))
+    values[~strange] = by_option[at[~strange]]
+    return values
 
 
-def _select(log: Log, terms: _Values, reasons: Sequence[tuple[Reason, BoolArray]]) -> Screened:
+def _select(log: Log, terms: _Values, reasons: Sequence[tuple[Reason, BoolArray]]) -> ScreenedLog:
     kept = np.ones(len(log.rewards), dtype=np.bool_)
     left_out: dict[Reason, int] = {}
     for reason, failed in reasons:

@@ -1,4 +1,4 @@
-"""All estimates of a policy from one log with their basis, or the refusal to give any."""
+"""All estimates of a policy from one log with their evidence, or the refusal to give any."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from tau_live.rl.evaluation.estimators import (
     wpdis,
 )
 from tau_live.rl.evaluation.intervals import Interval, bootstrap, bounds
-from tau_live.rl.evaluation.log import Log, Reason, Samples, screen, screened_rollouts
+from tau_live.rl.evaluation.log import Log, Reason, Samples, screen, screen_rollouts
 
 INSUFFICIENT = "insufficient support"
 
@@ -44,13 +44,13 @@ class EvaluationConfig:
 
     Attributes:
         reward_range: The least and the largest reward of a decision; over several steps, the least
-            and the largest sum of a rollout's rewards. What is outside is left out and counted.
-        weight_cap: Weights (over several steps, their products) above this are cut to it, which
-            lowers the variance and makes a bias. ``None`` cuts none; then there is no interval
-            that holds for every distribution. At least 1.
-        confidence: Of the two-sided intervals, in ``(0, 1)``.
+            and the largest sum of a rollout's rewards. Others are left out and counted.
+        weight_cap: Cap of the weights (over several steps, of their products), at least 1; it
+            lowers the variance and adds bias. ``None`` caps none; then there is no interval that
+            holds for every distribution.
+        confidence: Confidence of the two-sided intervals, in ``(0, 1)``.
         replicates: Draws of the bootstrap; 0 does without.
-        support: Below these floors there is no estimate.
+        support: Floors below which there is no estimate.
     """
 
     reward_range: tuple[float, float]
@@ -72,7 +72,7 @@ class EvaluationConfig:
 
     @property
     def cap(self) -> float:
-        """The cap of weights; infinite where none is."""
+        """The cap of weights; infinite without one."""
         return np.inf if self.weight_cap is None else self.weight_cap
 
 
@@ -82,11 +82,11 @@ class Estimate:
 
     Attributes:
         estimator: The formula.
-        value: ``None`` when refused, as all that follow.
+        value: The estimate; ``None`` when refused, as the intervals and the error.
         standard_error: ``None`` with one rollout.
         bootstrap: Percentile interval over rollouts; ``None`` without draws.
         bernstein: Interval that holds at any size and for every distribution in the declared
-            range; ``None`` where that cannot be had (see ``bounds``).
+            range; ``None`` where there is none (see ``bounds``).
         weights: Statistics of its importance weights.
         refused: Why there is no value, in words; empty where there is one.
     """
@@ -111,8 +111,8 @@ class Evaluation:
 
     Attributes:
         estimates: By formula. Those that need a reward model are there when the log has one.
-        logged: Mean reward of the decisions used (over several steps, of the rollouts) as they
-            were logged, that is of the policy that made them; ``None`` when there are none.
+        logged: Mean logged reward of the decisions used (over several steps, of the rollouts), the
+            value of the policy that made them; ``None`` when there are none.
         weights: Statistics of the importance weights.
         left_out: How many decisions were not used, by reason.
     """
@@ -132,7 +132,7 @@ def evaluate(log: Log, config: EvaluationConfig, *, rng: np.random.Generator) ->
     Args:
         log: ``N`` decisions.
         config: How to estimate.
-        rng: Draws for the bootstrap.
+        rng: Source of the bootstrap's draws.
     """
     samples, left_out = screen(log, config.reward_range)
     formulas = _ONE_STEP if samples.predictions is None else _WITH_MODEL
@@ -152,12 +152,12 @@ def evaluate_rollouts(
     """Return estimates of the mean sum of a rollout's rewards, the target deciding every step.
 
     Args:
-        log: ``N`` decisions, the steps of a rollout in order. One that cannot be used leaves out
-            its whole rollout.
+        log: ``N`` decisions, the steps of a rollout in order. An unusable one excludes its whole
+            rollout.
         config: How to estimate; the range is that of the sum.
-        rng: Draws for the bootstrap.
+        rng: Source of the bootstrap's draws.
     """
-    usable, left_out = screened_rollouts(log, config.reward_range)
+    usable, left_out = screen_rollouts(log, config.reward_range)
     with np.errstate(over="ignore", invalid="ignore"):
         samples = accumulate_weights(usable)
         last = samples.last
@@ -180,10 +180,10 @@ def _estimates(
     config: EvaluationConfig,
     rng: np.random.Generator,
 ) -> dict[Estimator, Estimate]:
-    lacking = config.support.lacking(weights, config.cap)
-    if lacking:
+    shortfalls = config.support.shortfalls(weights, config.cap)
+    if shortfalls:
         return {
-            name: Estimate(estimator=name, weights=weights, refused=lacking) for name in formulas
+            name: Estimate(estimator=name, weights=weights, refused=shortfalls) for name in formulas
         }
     cut = samples._replace(weights=np.minimum(samples.weights, config.cap))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -191,18 +191,18 @@ def _estimates(
         finite = {
             name: estimate for name, estimate in tables.items() if np.isfinite(estimate.value)
         }
-        drawn: dict[Estimator, Interval] = {}
+        intervals: dict[Estimator, Interval] = {}
         if finite and config.replicates:
-            intervals = bootstrap(
+            drawn = bootstrap(
                 list(finite.values()),
                 alpha=1.0 - config.confidence,
                 replicates=config.replicates,
                 limits=config.reward_range,
                 rng=rng,
             )
-            drawn = dict(zip(finite, intervals, strict=True))
+            intervals = dict(zip(finite, drawn, strict=True))
         errors = {name: estimate.standard_error for name, estimate in finite.items()}
-    _widen(finite, drawn, errors)
+    _widen(finite, intervals, errors)
     estimates = {}
     for name in formulas:
         if name not in finite:
@@ -213,7 +213,7 @@ def _estimates(
             estimator=name,
             value=finite[name].value,
             standard_error=errors[name] if np.isfinite(errors[name]) else None,
-            bootstrap=drawn.get(name),
+            bootstrap=intervals.get(name),
             bernstein=bounds(
                 name, samples, config.reward_range, cap=config.cap, alpha=1.0 - config.confidence
             ),
@@ -224,14 +224,14 @@ def _estimates(
 
 def _widen(
     tables: Mapping[Estimator, Ratios],
-    drawn: dict[Estimator, Interval],
+    intervals: dict[Estimator, Interval],
     errors: dict[Estimator, float],
 ) -> None:
-    """Let the interval of the direct method include that of the doubly robust one.
+    """Widen the interval of the direct method to include that of the doubly robust one.
 
-    Draws from the log say nothing of how wrong its model is. The weighted errors of the model do:
-    they are what the doubly robust estimate adds, so an interval around both holds as often as
-    that one's. Without that one there is none.
+    Bootstrap draws do not show the bias of the model. Its weighted errors do: they are the
+    correction of the doubly robust estimate, so an interval around both holds as often as that
+    estimate's. Without that estimate there is no interval.
 
     Source:
         Dudik et al. 2014, arXiv:1503.02834, section 3 (the correction estimates the bias).
@@ -239,11 +239,11 @@ def _widen(
     if Estimator.DM not in tables:
         return
     if Estimator.DR not in tables:
-        drawn.pop(Estimator.DM, None)
+        intervals.pop(Estimator.DM, None)
         errors[Estimator.DM] = np.nan
         return
     bias = tables[Estimator.DM].value - tables[Estimator.DR].value
     errors[Estimator.DM] = float(np.hypot(errors[Estimator.DM], bias))
-    if Estimator.DM in drawn and Estimator.DR in drawn:
-        lows, highs = zip(drawn[Estimator.DM], drawn[Estimator.DR], strict=True)
-        drawn[Estimator.DM] = Interval(min(lows), max(highs))
+    if Estimator.DM in intervals and Estimator.DR in intervals:
+        lows, highs = zip(intervals[Estimator.DM], intervals[Estimator.DR], strict=True)
+        intervals[Estimator.DM] = Interval(min(lows), max(highs))
