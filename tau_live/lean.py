@@ -136,7 +136,7 @@ def _gate(store: "Path", *, as_json: bool) -> int | None:
 
 
 def _is_locked(file: "Path") -> bool:
-    """Say whether a process may show there that it holds."""
+    """Return whether a process may show there that it holds."""
     if not os.path.lexists(file):
         return False
     if sys.platform != "linux":
@@ -217,7 +217,7 @@ def _record(store: "Path", *, who: str, at: float, reason: str) -> str | None:
 
 
 def is_plain(reason: str) -> bool:
-    """Say whether a reason is ordinary words, in which no secret can be."""
+    """Return whether a reason is ordinary words, in which no secret can be."""
     words, low = reason.split(), reason.lower()
     return (
         bool(words)
@@ -230,7 +230,7 @@ def is_plain(reason: str) -> bool:
 
 
 def _has_plugins() -> bool:
-    """Say whether another's plugin may be installed, which may want to see a reason."""
+    """Return whether another's plugin may be installed, which may want to see a reason."""
     for place in sys.path:
         try:
             names = os.listdir(place or ".")  # noqa: PTH208  # names alone, at a third of the time

@@ -155,7 +155,7 @@ def _sources() -> Iterator[Check]:
 
 
 def _autostart() -> Check:
-    """Say whether Pythons of this environment attach by themselves, with the line's checksum."""
+    """Return whether Pythons of this environment attach by themselves, with the line's checksum."""
     links = files(site_packages(), contents())
     state = state_of(links)
     there = [f"{link.path} sha256 {link.sha256}" for link in links if link.sha256 is not None]
@@ -274,7 +274,7 @@ def _probe_host(host: str, module: str, offered: object, off: Collection[str]) -
 
 
 def _is_installed(module: str) -> bool:
-    """Say whether the package that a module is in is there.
+    """Return whether the package that a module is in is there.
 
     A namespace package says nothing of that: what else lies in it makes one, such as
     `opentelemetry` where only its API is installed. The first real package below it decides.

@@ -112,7 +112,7 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
 
 
 def _kill_switch(file: Path, settings: Settings | None, *, now: float) -> Check:
-    """Say whether the kill switch is on; works without a store."""
+    """Return whether the kill switch is on; works without a store."""
     switch = kill_file(file, settings.kill_file if settings else None)
     killed = now_killed(switch)
     if killed is None:

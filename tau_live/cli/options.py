@@ -82,7 +82,7 @@ def epilog(command: str, *examples: str) -> str:
 
 
 def is_enabled() -> bool:
-    """Say whether ``TAU_LIVE_RL`` switches tau-live on in this shell."""
+    """Return whether ``TAU_LIVE_RL`` switches tau-live on in this shell."""
     return bool(switched_on(os.environ))
 
 

@@ -65,7 +65,7 @@ def _writes(args: tuple[object, ...]) -> bool:
 
 
 def _is_import(frame: FrameType | None) -> bool:
-    """Say whether a module is imported, or Python's dataclasses make a class of our own."""
+    """Return whether a module is imported, or Python's dataclasses make a class of our own."""
     while frame is not None:
         if (
             "importlib" in frame.f_code.co_filename

@@ -193,7 +193,7 @@ def _passes() -> bool:
 
 
 def _goes_on(life: Life) -> bool:
-    """Say whether it records and decides again by itself, soon after the disk was mended."""
+    """Return whether it records and decides again by itself, soon after the disk was mended."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if _passes() and tau_live.flush(1.0):

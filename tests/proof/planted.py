@@ -380,5 +380,5 @@ TOLD_BY_WORDS = frozenset(
 
 
 def is_left(planted: Planted, kept: str) -> bool:
-    """Say whether a secret can be read from what was kept."""
+    """Return whether a secret can be read from what was kept."""
     return any(all(part in kept for part in trace.split("\0")) for trace in planted.traces)

@@ -99,7 +99,7 @@ class Host:
         return self._process.pid
 
     def said_anything(self) -> bool:
-        """Say whether its log has anything in it."""
+        """Return whether its log has anything in it."""
         return bool(self.ask("state")["log"])
 
     def _said(self) -> dict[str, object]:
@@ -129,7 +129,7 @@ class Host:
         return did["ids"]
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Say whether everything was stored in time."""
+        """Return whether everything was stored in time."""
         return self.ask(f"flush {timeout_s}")["flushed"] is True
 
     def gate(self) -> dict[str, object]:
@@ -241,7 +241,7 @@ def mounted(folder: Path, *, size: str) -> Iterator[Path]:
 
 
 def can_mount(folder: Path) -> bool:
-    """Say whether a file system can be mounted here."""
+    """Return whether a file system can be mounted here."""
     if os.getuid() != 0 or shutil.which("mount") is None:
         return False
     try:

@@ -285,7 +285,7 @@ def damaged(base: Path, end: str, hurt: Hurt, seed: int) -> Happening:
 
 
 def _said_or_whole(says: bool, store: Path, content: bytes, end: str) -> bool:
-    """Say whether damage was said: by the host, by a kept copy of the log, or by the doctor."""
+    """Return whether damage was said: by the host, by a kept copy of the log, or by the doctor."""
     if says or not end:
         return says or command(store, "doctor").exit_code == 1 or _is_whole(store)
     kept = store.parent.glob(f"{store.name}.aside-*-wal")
@@ -293,7 +293,7 @@ def _said_or_whole(says: bool, store: Path, content: bytes, end: str) -> bool:
 
 
 def _is_whole(store: Path) -> bool:
-    """Say whether SQLite finds nothing wrong: a byte of a text may be any byte."""
+    """Return whether SQLite finds nothing wrong: a byte of a text may be any byte."""
     database = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     try:
         return bool(database.execute("pragma integrity_check").fetchall() == [("ok",)])
@@ -304,7 +304,7 @@ def _is_whole(store: Path) -> bool:
 
 
 def _lost_nothing(store: Path, content: bytes) -> bool:
-    """Say whether all that the killed process had been told is stored is there all the same."""
+    """Return whether all that the killed process had been told is stored is there all the same."""
     ids = (store.parent / "acknowledged").read_text().split()
     return bool(content) and stored(store, ids) == len(ids)
 

@@ -79,7 +79,7 @@ def _filled(settings: Settings) -> None:
 
 
 def _sound(settings: Settings) -> bool:
-    """Say whether rows and chain are as they were stored; the filled one has no checkpoints."""
+    """Return whether rows and chain are as they were stored; the filled one has no checkpoints."""
     store = SqliteStore.open(settings.store, read_only=True)
     found = verify_store(store, settings).findings
     store.close()

@@ -58,7 +58,7 @@ class Host:
             self.nested.depth -= 1
 
     def more(self) -> bool:
-        """Say whether to go on."""
+        """Return whether to go on."""
         return sum(list(self.by.values())) < self.enough  # others add to it
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:

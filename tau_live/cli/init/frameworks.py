@@ -39,7 +39,7 @@ class Framework:
     qualified: bool = False
 
     def imports(self, module: str) -> bool:
-        """Say whether an import is one of this host."""
+        """Return whether an import is one of this host."""
         top = module.partition(".")[0]
         return any(
             top.startswith(prefix)
@@ -116,7 +116,7 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
 
 
 def older(version: str | None, oldest: str | None) -> bool:
-    """Say whether a version is before another; what is no number in it is not looked at."""
+    """Return whether a version is before another; what is no number in it is not looked at."""
     numbers = _numbers(version or "")
     return oldest is not None and bool(numbers) and numbers < _numbers(oldest)
 

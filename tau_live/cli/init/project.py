@@ -54,7 +54,7 @@ def declared_hosts(folder: Path) -> tuple[set[str], list[str]]:
 
 
 def is_own(folder: Path, host: Framework) -> bool:
-    """Say whether the import of a host is a module of the project itself, as `agents` often is."""
+    """Return whether a host's import is a module of the project itself, as `agents` often is."""
     tops = {module.partition(".")[0] for module in host.modules if not module.endswith("_")}
     return any(
         (place / f"{top}.py").is_file() or (place / top).is_dir()
@@ -74,7 +74,7 @@ def other_environment(folder: Path) -> Path | None:
 
 
 def has_us(environment: Path) -> bool:
-    """Say whether tau-live is installed in an environment."""
+    """Return whether tau-live is installed in an environment."""
     places = ("lib/python3*/site-packages", "Lib/site-packages")
     return any(
         any(site.glob("tau_live-*.dist-info"))
@@ -84,7 +84,7 @@ def has_us(environment: Path) -> bool:
 
 
 def is_committed(folder: Path) -> bool:
-    """Say whether a store in this folder would be seen by git."""
+    """Return whether a store in this folder would be seen by git."""
     try:
         ignored = (folder / ".gitignore").read_text(errors="replace").splitlines()
     except OSError:

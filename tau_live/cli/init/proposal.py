@@ -188,7 +188,7 @@ def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
 
 
 def _is_right(point: Point, options: Mapping[str, object] | Sequence[str]) -> bool:
-    """Say whether the settings would take these options."""
+    """Return whether the settings would take these options."""
     named = options if isinstance(options, Mapping) else {option: option for option in options}
     try:
         DeclaredDecision(point=point.value, options=named)
