@@ -16,7 +16,7 @@ Wrapper = Callable[[Callable[..., Any], Any, Any, Any], Any]
 """Gets the wrapped function, the object it is bound to, and the arguments of a call."""
 
 MARK = "_self_tau_live"
-"""A wrapper's attribute with its ``Patches``; ``wrapt`` keeps names of this prefix on the wrapper."""
+"""A wrapper's attribute with its ``Patches``; ``wrapt`` keeps such names on the wrapper itself."""
 
 
 class Patches:

@@ -1,4 +1,4 @@
-"""The adapter of smolagents: every run of every agent is seen, through wrappers of the host's classes.
+"""The adapter of smolagents: every run of every agent is seen, by wrapping the host's classes.
 
 The host reports nothing before it has happened, and hardly anything of models and tools. So the
 methods of every agent are wrapped: ``run``, the end of each step, the checks of an answer, and the
@@ -68,21 +68,21 @@ def attach(in_force: InForce) -> Detach:
             ):
                 patches.wrap_where_defined(type(agent.model), name, wrapper)
             for tool in few(agent.tools.values()):
-                patches.wrap_where_defined(type(tool), "__call__", watched.watch_code_call)
+                patches.wrap_where_defined(type(tool), "__call__", watcher.watch_code_call)
 
-        watched = Watch(border, watch)
+        watcher = Watch(border, watch)
         wrappers = (
-            watched.watch_run,
-            watched.watch_step,
-            watched.watch_checks,
-            watched.watch_code_call,
-            watched.watch_calls,
-            watched.watch_call,
+            watcher.watch_run,
+            watcher.watch_step,
+            watcher.watch_checks,
+            watcher.watch_code_call,
+            watcher.watch_calls,
+            watcher.watch_call,
         )
         for (kind, name), wrapper in zip(_METHODS, wrappers, strict=True):
             patches.wrap(getattr(agents, kind), name, wrapper)
         if hasattr(local_python_executor, "timeout"):  # older: code runs in its agent's thread
-            patches.wrap(local_python_executor, "timeout", watched.carry_thread)
+            patches.wrap(local_python_executor, "timeout", watcher.carry_thread)
     return patches.undo
 
 

@@ -23,10 +23,10 @@ from tau_live.testing.golden import load_named
 class Condition(StrEnum):
     """A condition of tau-live while a scenario is played.
 
-    ``well``: it works, and what it stored is looked at. ``acting``: likewise, and every decision
-    point is declared, which begins in shadow. ``absent``: it was detached. ``broken``: asking for
-    it raises. ``failing``: every call to it raises. ``held``: it cannot store. ``late``: every
-    decision would be another than the host's, and takes longer than its deadline.
+    ``well``: it works, and the store is checked. ``acting``: likewise, and every decision point is
+    declared, which begins in shadow. ``absent``: it was detached. ``broken``: asking for it raises.
+    ``failing``: every call to it raises. ``held``: it cannot store. ``late``: every decision would
+    differ from the host's, and takes longer than its deadline.
     """
 
     WELL = "well"
@@ -55,10 +55,10 @@ def faults(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) ->
     """Return what an adapter does wrong in a scenario, one sentence each; empty if nothing.
 
     Args:
-        adapter: What is looked at; it must not be attached already.
+        adapter: The adapter under test; it must not be attached already.
         play: Plays a scenario.
-        scenario: Which one.
-        folder: Where stores may be made.
+        scenario: The scenario to play.
+        folder: An existing folder for stores.
     """
     missing = adapter.probe()
     if missing is not None:
@@ -86,11 +86,11 @@ def faults(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) ->
 def _play_under(
     adapter: Adapter, play: Play, scenario: Scenario, *, condition: Condition, folder: Path
 ) -> tuple[str, list[Recorded]]:
-    place = folder / condition
-    place.mkdir()
-    (place / "file").write_text("in the way")
+    own = folder / condition
+    own.mkdir()
+    (own / "file").write_text("in the way")
     settings = Settings(
-        store=place / ("file/store.sqlite" if condition is Condition.HELD else "store.sqlite"),
+        store=own / ("file/store.sqlite" if condition is Condition.HELD else "store.sqlite"),
         learner=Learner.FLUSH,
         act=condition in _ACTING,
         decisions=_DECLARED,
@@ -128,7 +128,7 @@ class _Slow:
 
 
 def _expose(settings: Settings) -> None:
-    """Let the learner decide everything from the beginning, or its being late would not show."""
+    """Give the learner full exposure from the start, or its lateness would not show."""
     store = open_store(settings)
     try:
         with store.begin():
@@ -141,7 +141,7 @@ def _expose(settings: Settings) -> None:
 
 
 def _in_force(runtime: Runtime, condition: Condition) -> Runtime | None:
-    """Return what an adapter gets under a condition when it asks for the running system."""
+    """Return the running system that an adapter gets under a condition."""
     match condition:
         case Condition.ABSENT:
             return None
@@ -154,7 +154,7 @@ def _in_force(runtime: Runtime, condition: Condition) -> Runtime | None:
 
 
 def _failing(runtime: Runtime) -> Runtime:
-    """Return a running system that lets runs begin, and then raises at everything."""
+    """Return a running system that lets runs begin, and raises at every other call."""
 
     def fail(*_args: object, **_named: object) -> None:
         raise RuntimeError("failing on purpose")
@@ -181,14 +181,14 @@ def full_disk_faults(
     """Return what is different for the host while no file can grow, one sentence each.
 
     A process of its own plays the scenario without us and then with us, both after its limit on
-    the size of files was set to 4,096 bytes, which the store is larger than.
+    the size of files was set to 4,096 bytes, which is less than the store.
 
     Args:
-        adapter: Where it is found: ``tau_live_hooks.pydantic_ai:ADAPTER``.
-        play: Likewise.
-        scenario: What is played.
-        folder: Where a store may be made.
-        timeout_s: How long that may take.
+        adapter: ``module:name`` of the adapter, such as ``tau_live_hooks.pydantic_ai:ADAPTER``.
+        play: ``module:name`` of the play.
+        scenario: The scenario to play.
+        folder: An existing folder for a store.
+        timeout_s: Seconds that the process may take.
     """
     path = json.dumps([str(Path(entry).resolve()) for entry in sys.path])
     done = subprocess.run(  # noqa: S603  # our own code
