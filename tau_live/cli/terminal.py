@@ -50,7 +50,7 @@ class Keyboard:
         self._after.close()
 
     def asks_to_quit(self, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s``; return whether a quit key was pressed or the terminal has gone."""
+        """Wait up to ``timeout_s``; return whether a quit key was pressed, or the terminal went."""
         if self._file is None:
             time.sleep(timeout_s)
             return False

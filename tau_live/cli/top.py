@@ -26,7 +26,7 @@ from tau_live.operate.stops import kill_file, now_killed
 from tau_live.store.opening import open_at
 
 REST = 4.0
-"""The least pause after a read, as a multiple of its duration: reading takes a fifth of the time."""
+"""The least pause after a read, in multiples of its duration: a fifth of the time is reading."""
 
 
 class Watch:
