@@ -374,9 +374,9 @@ class RunBook:
             call_id: As in ``start_tool``; an unknown id is a call of its own.
             tool: The tool's name.
             fields: More fields of ``events.ToolEnd``.
-            error: What it raised.
+            error: The exception that it raised, if any.
             status: How it ended; ``None`` leaves that to the kind of error.
-            span_id: What ``start_tool`` returned; ``None`` is the oldest open call of that id.
+            span_id: The result of ``start_tool``; ``None`` is the oldest open call of that id.
         """
         status = status or ending_of(error)[0]
         is_error = status not in {ev.Status.INTERRUPTED, ev.Status.VETOED, ev.Status.OK}

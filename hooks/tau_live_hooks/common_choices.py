@@ -44,7 +44,7 @@ class Seam(Protocol[R]):
         """Return the request with a choice in it.
 
         Args:
-            point: Where it was chosen.
+            point: The decision point.
             request: The host's own, which is not changed.
             value: For ``prompt`` the instructions, with the agent's own in them (``fill_prompt``);
                 for ``params`` a mapping over the host's; for ``model`` the declared value; for
@@ -86,7 +86,7 @@ class Pending(Generic[R]):
 
 
 class Choices:
-    """Decides what one run asks of models and tools.
+    """Decides the requests and tool calls of one run.
 
     Args:
         runtime: The running system, which decides.
@@ -104,7 +104,7 @@ class Choices:
         """Return the request with the choices in it, and the decisions that wait until it is sent.
 
         Args:
-            seam: How the request is read and changed.
+            seam: The reader and editor of the request.
             request: The host's own.
             known: The situation, of ``common.situation_of``.
 

@@ -135,4 +135,3 @@ def _enter_runs(ours: "TauHandler", patches: Patches, module: Any) -> None:
 
 
 ADAPTER = Adapter(host="langchain", module=MODULE, probe=probe, attach=attach)
-"""How langchain is attached."""

@@ -123,7 +123,7 @@ def _reasons(answer: object) -> Iterator[str]:
 
 
 def messages_of(message: Any) -> Iterator[dict[str, object]]:
-    """Yield the fields of what one message of the host adds to the conversation."""
+    """Yield the fields of each part that a message of the host adds to the conversation."""
     for part in few(message.parts):
         name = type(part).__name__
         raw: dict[str, object] = {"part": _KINDS.get(name, name)}

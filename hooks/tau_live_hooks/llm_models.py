@@ -108,7 +108,7 @@ def _of_own(name: str, default: object) -> Any:
 class _Routing:
     """The common part of both kinds of routing models.
 
-    What llm reads of a model before it is used is read of the model that it passes prompts on to.
+    The attributes that llm reads of a model before using it are those of its own model.
     """
 
     kinds: ClassVar[tuple[type, ...]] = ()

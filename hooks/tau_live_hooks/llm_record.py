@@ -246,13 +246,13 @@ class Watch:
         self._border = Border(in_force)
 
     def watch_events(self, wrapped: Wrapped, response: Any, args: Any, kwargs: Any) -> Any:
-        """See what a model answers: for ``Response._iter_events``, which drives it once."""
+        """See the answer of a model: for ``Response._iter_events``, which drives it once."""
         pieces = self._border.safely(self._pieces, response)
         events = wrapped(*args, **kwargs)
         return events if pieces is None else self._read(events, pieces)
 
     def watch_stream(self, wrapped: Wrapped, response: Any, args: Any, kwargs: Any) -> Any:
-        """See what a model answers: for ``AsyncResponse._ensure_async_generator``."""
+        """See the answer of a model: for ``AsyncResponse._ensure_async_generator``."""
         pieces = None
         if self._border.safely(hasattr, response, "_generator") is False:
             pieces = self._border.safely(self._pieces, response)

@@ -107,7 +107,7 @@ def answer_of(output: Any, *, keeps: bool) -> dict[str, object]:
 
 
 def message_of(item: Any, *, keeps: bool) -> dict[str, object]:
-    """Return the fields of what one item adds to the conversation."""
+    """Return the fields of the message that one item adds to the conversation."""
     kind = as_text(of(item, "type") or "message")
     raw: dict[str, object] = {"type": kind}
     for name in ("id", "call_id", "name"):

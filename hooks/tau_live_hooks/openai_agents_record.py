@@ -704,7 +704,7 @@ class Call:
         return not was_over
 
     def _model(self, response: Any) -> str | None:
-        """Return the model that answered: as the provider says, or as it was requested."""
+        """Return the model that answered: the provider's name for it, or the requested one."""
         data = getattr(self._span, "span_data", None)
         in_span = getattr(getattr(data, "response", None), "model", None)
         name = getattr(response, "model", None) or in_span or getattr(data, "model", None)

@@ -104,7 +104,7 @@ class Unseen:
     def _check(
         self, tracer: Any, name: str = "", attributes: Mapping[str, Any] | None = None, **_: Any
     ) -> None:
-        if tracer._tracer is not tracer._noop_tracer:  # noqa: SLF001  # nothing else tells
+        if tracer._tracer is not tracer._noop_tracer:  # noqa: SLF001  # nothing public shows it
             self._patches.undo()
             if self._doubted:
                 self._doubt(None)

@@ -53,7 +53,7 @@ class TauProcessor:
 
     def __init__(self, in_force: InForce) -> None:
         self._border = Border(in_force)
-        self._lock = threading.RLock()  # a finaliser may end a span while one is looked at
+        self._lock = threading.RLock()  # a finaliser may end a span while another is handled
         self._runs = Runs(native=self._is_native)
         self._closed = False
         self._pid = os.getpid()
@@ -81,7 +81,7 @@ class TauProcessor:
         return is_a(event_name, str) and str.__eq__(event_name, RESULT)
 
     def shutdown(self) -> None:
-        """Report what waits; spans of other providers may still come."""
+        """Report the events that wait; spans of other providers may still come."""
         self._safely(self._runs.flush)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002  # the host's name
@@ -89,7 +89,7 @@ class TauProcessor:
         return True
 
     def close(self) -> None:
-        """Report what is open, and ignore whatever comes from now on."""
+        """Report the open runs, and ignore all later spans."""
         self._safely(self._runs.finish)
         self._closed = True
 

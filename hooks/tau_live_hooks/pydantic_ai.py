@@ -36,7 +36,7 @@ def probe() -> str | None:
 
 
 PREPARES, BASE = "_prepare_run", "_base_run_capability"
-"""Where a run gets its capabilities, and those of its agent; an older host has neither."""
+"""The methods that give a run its capabilities, and its agent's; older hosts have neither."""
 
 
 def attach(in_force: InForce) -> Detach:

@@ -40,7 +40,7 @@ def usage_of(usage: Any) -> dict[str, float]:
 
 
 def cost_of(usage: Any) -> float | None:
-    """Return what a request cost in US dollars, where the host knows its price."""
+    """Return the cost of a request in US dollars, if the host knows its price."""
     cost = getattr(usage, "cost", None)
     return None if cost is None or callable(cost) else float(cost)
 
@@ -107,7 +107,7 @@ def response_of(response: Any) -> dict[str, object]:
 
 
 def messages_of(message: Any) -> Iterator[dict[str, object]]:
-    """Yield the fields of what one message of the host adds to the conversation."""
+    """Yield the fields of each part that a message of the host adds to the conversation."""
     for part in few(message.parts):
         kind = as_text(part.part_kind)
         raw: dict[str, object] = {"part": kind}

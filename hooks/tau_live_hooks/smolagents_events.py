@@ -126,7 +126,7 @@ def arguments_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 
 def messages_of(step: Any) -> Iterator[dict[str, object]]:
-    """Yield the fields of what one step of the host's memory adds to the conversation."""
+    """Yield the fields of each message that a step of the host's memory adds."""
     for role, name in (
         ("system", "system_prompt"),
         ("user", "task"),

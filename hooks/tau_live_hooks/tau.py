@@ -70,15 +70,15 @@ class Run:
         prompt: The last of the user's messages before the start.
         reply: The last of the assistant's messages.
         turn: The latest turn.
-        turns: How many turns began.
-        messages: How many messages were added.
+        turns: The number of turns that started.
+        messages: The number of messages that were added.
         usage: Sums over the turns.
         cost_usd: Sum over the turns; ``None`` if none is known.
         replanning: Whether the next message of the user will be one the host writes itself.
         blocked: Whether a safety rule blocked, and nothing has come after it.
         over_budget: Whether the cost reached the budget.
         gave_up: The host's error when it gave up, if it did.
-        names: How often each span name was used; only the newest are remembered.
+        names: The number of uses of each span name; only the newest are remembered.
         tools: The span and turn of each call that is open; only the newest are remembered.
     """
 

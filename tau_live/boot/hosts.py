@@ -1,4 +1,4 @@
-"""The hosts of this process: which are there, and what the adapter of each is doing.
+"""The hosts of this process, and the state of each host's adapter.
 
 An adapter attaches right after its host was imported, or at once where that has happened before.
 One that does not fit is disabled with one line that names host, version and what was missing; the

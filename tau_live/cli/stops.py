@@ -74,7 +74,7 @@ def _placed_settings(path: Path | None) -> Settings:
 
     Raises:
         SettingsError: One is wrong; the message tells what works all the same.
-        AccessError: Whoever calls may not.
+        AccessError: The caller may not change anything.
     """
     try:
         return place_paths(settings_of(path, changes=True))

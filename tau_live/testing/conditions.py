@@ -1,4 +1,4 @@
-"""The conditions under which a scenario is played, and what each changes for the host."""
+"""The conditions under which a scenario is played, and the differences that the host sees."""
 
 import json
 import resource
@@ -106,7 +106,7 @@ def _play_under(
     detach = adapter.attach(lambda: _in_force(runtime, condition))
     try:
         seen = play(scenario)
-    except Exception as error:  # noqa: BLE001  # what it does not catch is not the host's
+    except Exception as error:  # noqa: BLE001  # a play catches the host's own errors
         seen = f"{type(error).__name__}: {error}"
     finally:
         detach()
@@ -210,7 +210,7 @@ def full_disk_faults(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Play a scenario without and with an adapter while no file can grow; print what was seen."""
+    """Play a scenario without and with an adapter while no file can grow; print both outputs."""
     adapter_name, play_name, scenario, folder = arguments
     adapter = load_named(adapter_name, Adapter)
     play: Play = load_named(play_name, object)  # type: ignore[assignment]  # called below

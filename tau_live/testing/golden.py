@@ -188,7 +188,7 @@ RANDOM = re.compile(
     """,
     re.VERBOSE,
 )
-"""Matches what is taken for a random id."""
+"""Matches random ids."""
 
 _TEXTS = (
     (

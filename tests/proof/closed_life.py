@@ -91,7 +91,7 @@ def live(folder: Path) -> dict[str, object]:
     flushed = tau_live.flush(60.0)
     version = tau_live.snapshot()["policies_in_service"]
     tau_live.detach()
-    return {"runs": runs, "flushed": flushed, "version": version, "told": _operate(folder)}
+    return {"runs": runs, "flushed": flushed, "version": version, "output": _operate(folder)}
 
 
 def open_on_purpose() -> None:
@@ -114,7 +114,7 @@ def _operate(folder: Path) -> str:
 
     from tau_live.cli import main
 
-    said = ""
+    output = ""
     for call in (
         ["status"], ["rollouts"], ["updates"], ["policy"], ["verify"], ["gate", "log"],
         ["export", "-o", str(folder / "export.jsonl")], ["learn", "--once"],
@@ -125,8 +125,8 @@ def _operate(folder: Path) -> str:
         done = CliRunner().invoke(main, call)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        said += done.output
-    return said
+        output += done.output
+    return output
 
 
 if __name__ == "__main__":
@@ -134,8 +134,8 @@ if __name__ == "__main__":
     os.umask(0)
     doors = Doors(place)
     sys.addaudithook(doors)
-    found = live(place)
-    told = {**found, "doors": dict(doors.counts), "where": doors.where[:20]}
+    result = live(place)
+    facts = {**result, "doors": dict(doors.counts), "where": doors.where[:20]}
     doors.counts.clear()
     open_on_purpose()
-    sys.stdout.write(json.dumps({**told, "control": doors.counts}) + "\n")
+    sys.stdout.write(json.dumps({**facts, "control": doors.counts}) + "\n")

@@ -76,7 +76,7 @@ class Crowd:
         all_open = asyncio.Event()
         waiting = [runs]
 
-        async def one(key: str) -> None:
+        async def run_one(key: str) -> None:
             self.early(key)
             async with tau_live.run(NAME, key=key) as run:
                 run.decide("one", [f"{key}/a", f"{key}/b"])
@@ -90,7 +90,7 @@ class Crowd:
             if self.chance.random() < 0.01:
                 await asyncio.sleep(0)
 
-        await asyncio.gather(*(one(f"{self.prefix}-task-{n}") for n in range(runs)))
+        await asyncio.gather(*(run_one(f"{self.prefix}-task-{n}") for n in range(runs)))
 
     def threads(self, number: int, runs: int) -> None:
         """Have so many threads at work, each with several runs in it."""
@@ -141,8 +141,8 @@ def main() -> None:
         keys += [f"{prefix}-thread-{n}-{at}" for n in range(number) for at in range(each)]
         gc.collect()
         sizes.append(resident_mb())
-    told = {"keys": keys, "refused": refused, "raised": raised, "flushed": flushed, "mb": sizes}
-    sys.stdout.write(json.dumps(told) + "\n")
+    facts = {"keys": keys, "refused": refused, "raised": raised, "flushed": flushed, "mb": sizes}
+    sys.stdout.write(json.dumps(facts) + "\n")
 
 
 if __name__ == "__main__":

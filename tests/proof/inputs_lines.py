@@ -55,14 +55,14 @@ def _with_token(rng: random.Random, line: bytes) -> bytes:
 def _with_worst(rng: random.Random, line: bytes) -> bytes:
     """Put another value at any place of a JSON object."""
     try:
-        found = json.loads(line)
+        data = json.loads(line)
     except (ValueError, RecursionError):
         return _with_token(rng, line)
     value = rng.choice(WORST)
     if rng.random() < 0.001:
-        text = json.dumps(found)
+        text = json.dumps(data)
         return text.replace("{", '{"deep":' + "[" * DEEPEST + "]" * DEEPEST + ",", 1).encode()
-    inside: Any = found
+    inside: Any = data
     while isinstance(inside, (dict, list)) and inside:
         keys: Sequence[Any] = [*inside] if isinstance(inside, dict) else range(len(inside))
         key = rng.choice(keys)
@@ -73,7 +73,7 @@ def _with_worst(rng: random.Random, line: bytes) -> bytes:
                 inside[key] = value
             break
         inside = inside[key]
-    return json.dumps(found, ensure_ascii=rng.random() < 0.7).encode("utf-8", "surrogatepass")
+    return json.dumps(data, ensure_ascii=rng.random() < 0.7).encode("utf-8", "surrogatepass")
 
 
 _WAYS: tuple[Callable[[random.Random, bytes], bytes], ...] = (

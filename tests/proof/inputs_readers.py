@@ -35,7 +35,7 @@ from tests.proof.inputs_lines import (
     recordings,
     spoiled,
 )
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 
 REFUSED = (TauLiveError, FieldError)
 """What a reader may raise: it says what is wrong, and the command that reads prints it."""
@@ -70,7 +70,7 @@ class Readers:
         )
         self._weights = [weight for _, weight, _ in self._kinds]
 
-    def one(self, number: int) -> None:
+    def make_case(self, number: int) -> None:
         """Make one case: something good, spoiled, and read."""
         rng = random.Random(f"{self._seed}:{number}")
         name, _, case = rng.choices(self._kinds, self._weights)[0]
@@ -95,8 +95,8 @@ class Readers:
 
     def _recording(self, rng: random.Random) -> None:
         content = b"\n".join(self._some(rng, recordings(), 2))
-        found = [*read(BytesIO(content))]
-        self._tally.check(len(found) <= content.count(b"\n") + 1, "odd", "more than there were")
+        rows = [*read(BytesIO(content))]
+        self._tally.check(len(rows) <= content.count(b"\n") + 1, "odd", "more than there were")
 
     def _rows(self, rng: random.Random) -> None:
         content = b"\n".join(self._some(rng, lines_of(ROWS)))
@@ -189,7 +189,7 @@ def _saved(folder: Path) -> bytes:
 
 def reader_cases(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
     """Make cases of readers; return how many were read and refused."""
-    made = Readers(tally, seed, folder)
+    readers = Readers(tally, seed, folder)
     for number in islice(cases, None):
-        made.one(number)
-    return {"read": made.read, "refused": made.refused}
+        readers.make_case(number)
+    return {"read": readers.read, "refused": readers.refused}

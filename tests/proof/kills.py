@@ -30,8 +30,8 @@ Known = dict[str, list[int]]
 """How many runs of each thread of a round were acknowledged, by the round."""
 
 
-class Looked(TypedDict):
-    """What one look at a store found."""
+class Look(TypedDict):
+    """The findings of one check of a store."""
 
     opened_s: float
     attached_s: float
@@ -94,13 +94,13 @@ def _agent(run: str, thread: int, done: list[int], waiting: deque[tuple[float, s
     rng, pause = random.Random(f"{run}-{thread}"), threading.Event()
     while True:
         key = key_of(run, thread, done[thread])
-        with tau_live.run("agent", key=key) as one:
-            choice = one.decide("model", OPTIONS, context={"words": thread}, default="small")
-            one.decide("depth", ["1", "2"], default="1")
+        with tau_live.run("agent", key=key) as agent_run:
+            choice = agent_run.decide("model", OPTIONS, context={"words": thread}, default="small")
+            agent_run.decide("depth", ["1", "2"], default="1")
             value = float(choice.option == "large")
-            one.reward(value, name="solved")
-        tau_live.reward(value, run=one.id, name="solved")  # said twice
-        waiting.append((rng.random(), one.id, key))
+            agent_run.reward(value, name="solved")
+        tau_live.reward(value, run=agent_run.id, name="solved")  # the same once more
+        waiting.append((rng.random(), agent_run.id, key))
         done[thread] += 1
         pause.wait(PACE_S)
 
@@ -122,7 +122,7 @@ def rewards(folder: str, known: Known) -> None:
     """
     tell({"rewarded": []})
     assert tau_live.attach(settings(folder)) is not None
-    keys = [key_of(*one) for one in _all(known)]
+    keys = [key_of(*parts) for parts in _all(known)]
     random.Random(len(keys)).shuffle(keys)
     for first in range(0, len(keys), 16):
         some = keys[first : first + 16]
@@ -140,7 +140,7 @@ def _all(known: Known) -> Iterator[tuple[str, int, int]]:
                 yield run, thread, number
 
 
-def look(folder: str, known: Known, rewarded: list[str]) -> Looked:
+def look(folder: str, known: Known, rewarded: list[str]) -> Look:
     """Open what was left, compare it with what was acknowledged, and go on with it."""
     own = settings(folder)
     began = time.perf_counter()
@@ -163,7 +163,7 @@ def look(folder: str, known: Known, rewarded: list[str]) -> Looked:
         stored = dict(database.execute("select point, version from in_service where version > 0"))
         refused = [] if stored == serves else [f"{serves} serves instead of {stored}"]
         counts = _counts(database)
-    return Looked(
+    return Look(
         opened_s=opened_s, attached_s=attached_s, lost=lost, twice=twice, unsaid=unsaid,
         wrong=wrong, refused=refused, orphans=orphans(own), counts=counts,
     )  # fmt: skip
@@ -181,13 +181,15 @@ def _rows(store: Path, known: Known, rewarded: list[str]) -> tuple[list[str], li
             )
         }  # fmt: skip
         decided = dict(database.execute(DECIDED))
-        said = set(database.execute("select rollout_id, name from rewards where value is not null"))
+        reward_names = set(
+            database.execute("select rollout_id, name from rewards where value is not null")
+        )
         lost = []
-        for one in _all(known):
-            id_ = id_of(key_of(*one))
-            if id_ not in ended or decided.get(id_) != 2 or (id_, "solved") not in said:
-                lost.append(key_of(*one))
-        lost += [f"reward of {key}" for key in rewarded if (id_of(key), "seen") not in said]
+        for parts in _all(known):
+            id_ = id_of(key_of(*parts))
+            if id_ not in ended or decided.get(id_) != 2 or (id_, "solved") not in reward_names:
+                lost.append(key_of(*parts))
+        lost += [f"reward of {key}" for key in rewarded if (id_of(key), "seen") not in reward_names]
         twice = [f"{table}: {row}" for table, sql in TWICE.items() for row in database.execute(sql)]
         unsaid = [str(row) for row in database.execute(UNSAID)]
     return lost, twice, unsaid

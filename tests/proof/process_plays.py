@@ -1,4 +1,4 @@
-"""What processes of the proofs do: each play is one, told by its name, and prints JSON lines.
+"""The plays of processes in proofs: each is chosen by its name, and prints JSON lines.
 
 python -m tests.proof.process_plays PLAY [ARGUMENT ...]
 """
@@ -24,14 +24,14 @@ from typing import NamedTuple
 import tau_live
 
 PATIENCE_S = 30
-"""After so long a child that hangs is killed, which is a deadlock."""
+"""The seconds after which a child that hangs is killed, which is a deadlock."""
 
 UNSTORED = 3
-"""How a child ends whose ``flush()`` said that its run is not stored."""
+"""The exit code of a child whose ``flush()`` returned that its run is not stored."""
 
 
 def tell(**facts: object) -> None:
-    """Say something to the proof, on a line of its own."""
+    """Write facts for the proof, on a line of their own."""
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
@@ -58,7 +58,7 @@ def child(key: object) -> int:
     try:
         work(key)
         return 0 if tau_live.flush(PATIENCE_S) else UNSTORED
-    except BaseException:  # whatever reaches the host is what is looked for
+    except BaseException:  # an exception that reaches the host is a fault
         return 4
 
 
@@ -79,11 +79,11 @@ def forks(rounds: str, attached: str) -> None:
     stop.set()
     for thread in loads:
         thread.join()
-    made = [one.key for one in forked if one.code != UNSTORED]
+    stored = [child_.key for child_ in forked if child_.code != UNSTORED]
     flushed = tau_live.flush(PATIENCE_S)
-    codes = [one.code for one in forked if one.code != UNSTORED]
-    alone, took = len(forked) - len(made), max(one.took_s for one in forked)
-    tell(codes=codes, keys=mine + made, fork_s=took, flushed=flushed, alone=alone)
+    codes = [child_.code for child_ in forked if child_.code != UNSTORED]
+    alone, took = len(forked) - len(stored), max(child_.took_s for child_ in forked)
+    tell(codes=codes, keys=mine + stored, fork_s=took, flushed=flushed, alone=alone)
 
 
 def _load(number: int, keys: list[str], stop: threading.Event) -> None:

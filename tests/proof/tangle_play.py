@@ -158,8 +158,8 @@ def settled() -> bool:
     """Wait until all is stored; ``False`` if for so long nothing more of it was."""
     least, until = float("inf"), time.monotonic() + PATIENCE_S
     while not tau_live.flush(1.0):
-        found = tau_live.snapshot()
-        waiting = float(str(found["queue_depth"])) + float(str(found["backlog"]))
+        snapshot = tau_live.snapshot()
+        waiting = float(str(snapshot["queue_depth"])) + float(str(snapshot["backlog"]))
         if waiting < least:
             least, until = waiting, time.monotonic() + PATIENCE_S
         if time.monotonic() > until:
@@ -190,8 +190,8 @@ def main() -> None:
         thread.join()
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     flushed = settled()
-    found = tau_live.snapshot()
-    gate = found["gate"]
+    snapshot = tau_live.snapshot()
+    gate = snapshot["gate"]
     facts = {
         "flushed": flushed,
         "raised": host.raised,
@@ -199,7 +199,7 @@ def main() -> None:
         "codes": host.codes,
         "alone": host.alone,
         "gate": gate["state"] if isinstance(gate, dict) else "",
-        "drops": found["drops"],
+        "drops": snapshot["drops"],
     }
     sys.stdout.write(json.dumps(facts) + "\n")
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.proof.inputs_live import Live
 from tests.proof.inputs_surface import GOOD, Called, missing, surface
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 from tests.proof.inputs_values import CATALOGUE, HUGE, Values, state_of
 
 

@@ -25,7 +25,7 @@ WRONG = -0.5
 
 
 class Result(NamedTuple):
-    """How one way to answer did, on one question or on average.
+    """The result of a way to answer, on one question or on average.
 
     Attributes:
         reward: In ``[-1, 1]``: the worth of the end minus the cost.

@@ -114,7 +114,7 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
 """Public module -> where its parts written in C are; the first module that exists is read."""
 
 _SIGNATURE = re.compile(r"[\w.]*\(.*\)( *(->|=) *.*)?$|$")
-"""A line that says how a C function is called, or an empty one."""
+"""Matches a line with the signature of a C function, or an empty one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ def _entry(name: str, docstring: str) -> Entry | None:
     """Return the entry for a docstring, or None if nothing is left of it."""
     lines = docstring.strip().splitlines()
     while lines and _SIGNATURE.match(lines[0].strip()):
-        lines = lines[1:]  # docstrings of C functions may begin with how they are called
+        lines = lines[1:]  # docstrings of C functions may begin with their signature
     text = "\n".join(lines).strip()
     summary = " ".join(re.split(r"\n\s*\n", text, maxsplit=1)[0].split())
     if len(words_of(summary)) < 2:

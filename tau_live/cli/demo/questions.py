@@ -30,7 +30,7 @@ HELD_OUT = 0.3
 
 
 class QuestionKind(StrEnum):
-    """How a question was made; nothing that decides may see it."""
+    """The way in which a question was made; no policy may see it."""
 
     NAME = "name"
     """The name, or as much of its end as is unique."""
