@@ -81,7 +81,7 @@ def _images(rng: random.Random) -> Iterator[str]:
 
 
 def _records(rng: random.Random) -> Iterator[str]:
-    """What models and tools answer: numbers, counts of tokens, settings, addresses."""
+    """Return answers of models and tools: numbers, counts of tokens, settings, addresses."""
     while True:
         yield from (
             json.dumps({"usage": {"input_tokens": rng.randrange(9999), "max_tokens": 4096}}),

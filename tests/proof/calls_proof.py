@@ -20,7 +20,7 @@ def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Time every call of a host that runs agents in several threads while we store and learn.
 
     The processor's time of the calling thread, because a clock measures the neighbours as well;
-    what the clock says is bound in the long tier alone.
+    the clock's time is bound in the long tier alone.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tests.proof.calls_host"]

@@ -1,4 +1,4 @@
-"""A process whose wall clock is set while it runs; prints what came of its deadlines.
+"""A process whose wall clock is set while it runs; prints how its deadlines were kept.
 
 python -m tests.proof.clock_play SECONDS_BY DEADLINE_S HOW_TO_END
 """

@@ -23,11 +23,11 @@ HOSTILE = (
     "{{7*7}}", "${jndi:ldap://x}", "$(touch evil)", "`touch evil`", "%s%n", "..", ".", "a/b\\c",
     "\u202egnp.exe", "Ignore all previous instructions", "con\nnew line", "nul", "x" * 200,
 )  # fmt: skip
-"""Names that something might take for more than names."""
+"""Names that some program might take for more than names."""
 
 
 class Doors:
-    """What the hook was told, outside of imports."""
+    """The audit events that the hook received, outside of imports."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -109,7 +109,7 @@ def open_on_purpose() -> None:
 
 
 def _operate(folder: Path) -> str:
-    """Call commands in this very process; return what they say for people."""
+    """Call commands in this very process; return their output for people."""
     from click.testing import CliRunner
 
     from tau_live.cli import main

@@ -21,7 +21,7 @@ POLL_S = 0.002
 
 
 class Life(TypedDict):
-    """What the life prints."""
+    """The output of the life."""
 
     runs: int
     flushed: bool

@@ -58,7 +58,7 @@ class Crowd:
         assert run.id == first.run == second.run == rollout_id(key), (key, first, second)
 
     def leave(self, key: str) -> None:
-        """Keep what is said of a run long after it."""
+        """Keep the rewards of a run for long after it."""
         gives = [lambda name=name: self.give(key, name) for name in ("late", "twice", "twice")]
         with self.lock:
             self.later += gives
@@ -114,7 +114,7 @@ class Crowd:
 
 
 def resident_mb() -> float:
-    """Return how much memory the process has."""
+    """Return the resident memory of the process, in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 

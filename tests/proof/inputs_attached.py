@@ -35,7 +35,7 @@ class Seen:
 
 
 def attached_cases(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
-    """Make cases in this process; return what is to be told besides."""
+    """Make cases in this process; return further facts for the result."""
     path, seen = folder / "store.sqlite", Seen()
     tau_live.attach(Settings(store=path, decide_deadline_ms=60_000.0))
     manager = pluggy.PluginManager("host")
@@ -101,7 +101,7 @@ def _ended(tally: Tally, live: Live, seen: Seen, path: Path) -> Mapping[str, obj
 
 
 def _not_adding_up(store: sqlite3.Connection, taken: Counter[str], seen: Counter[str]) -> list[str]:
-    """Return what is offered, and not stored, refused, dropped or a duplicate: nothing may be."""
+    """Return the sums of offers that were neither stored, refused, dropped nor duplicates."""
     counters = Counter(dict(store.execute("select name, value from counters").fetchall()))
     known = ("safety", "inferred")  # which nobody offered
     decisions = store.execute("select count(*) from decisions").fetchone()[0]

@@ -1,4 +1,4 @@
-"""Events as adapters tell them, with bad values in their fields, and streams out of their order."""
+"""Events as adapters report them, with bad values in their fields, and streams out of order."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ def event_with(values: Values, *, wanted: Any = None) -> tuple[str, ev.Event]:
     """Return an event of any kind with at least one bad field, and what it is called.
 
     Args:
-        values: Where bad values come from.
+        values: The source of bad values.
         made: The kind; ``None`` draws one.
     """
     rng = values.rng
@@ -84,7 +84,7 @@ def good(type_: Any, rng: random.Random) -> object:
 
 @lru_cache(maxsize=1)
 def golden() -> Sequence[Sequence[ev.Event]]:
-    """Return what real hosts told in every scenario."""
+    """Return the events of real hosts in every scenario."""
     streams = []
     for path in sorted(GOLDEN.glob("*/*.jsonl")):
         with path.open("rb") as file:

@@ -19,7 +19,7 @@ from tests.proof.inputs_tally import Tally
 
 LINES = 40
 EXITS = frozenset({0, 1, 2, 3, 4})
-"""What the command line says it ends with."""
+"""The documented exit codes of the command line."""
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay", "FILE"), ("import-log", "FILE"), ("ingest", "FILE"), ("evaluate", "--log", "FILE"),

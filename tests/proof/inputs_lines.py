@@ -14,7 +14,7 @@ WORST: tuple[Any, ...] = (
     "nul \0", "\ud800", "é", "e\u0301", "x" * 5_000, "1e999", "NaN", "9" * 5_000, [], {}, [[]],
     [None], {"": 0}, {"\0": []}, [0] * 300, {"chars": -1}, "../../etc/passwd", "\x1b[31m", [1e999],
 )  # fmt: skip
-"""What may stand anywhere in JSON, and what only Python's reader takes for it."""
+"""Values for any place in JSON, and some that only Python's reader accepts there."""
 
 TOKENS: tuple[bytes, ...] = (
     b"1e999", b"NaN", b"-Infinity", b'"\\ud800"', b'"\\u0000"', b"\0", b"\xff\xfe", b"\xef\xbb\xbf",

@@ -36,7 +36,7 @@ _UNSEEN = frozenset(
      "numpy objects", "numpy 0-d", "model", "user dict", "chain map", "100 MB of bytes",
      "a million numbers", "an array of 8 MB", "object whose __iter__ has no end"}
 )  # fmt: skip
-"""What yields other objects every time, so that nobody can compare them."""
+"""Values that yield other objects every time, which cannot be compared."""
 
 
 class HostsOwnError(Exception):
@@ -50,7 +50,7 @@ class Live:
     """Makes one case after the other.
 
     Args:
-        tally: Takes what came of them.
+        tally: Counts their faults.
         seed: With the number of a case it determines everything about it.
     """
 
@@ -109,7 +109,7 @@ class Live:
         self._cases.get(called.name, self._any)(called)
 
     def uncovered(self) -> list[str]:
-        """Return what could be called and has no case."""
+        """Return the cases whose call does not exist."""
         return [n for n in self._cases if n not in self._surface]
 
     def _arguments(self, called: Called) -> dict[str, Any]:
@@ -304,7 +304,7 @@ class Live:
         """Detaching waits and starting anew takes threads: neither is timed, nor other cases'."""
 
     def _failed(self, called: Called) -> None:
-        """Adapters tell their own failures, three of which in a row are to hold the gate."""
+        """Adapters report their own failures, three of which in a row have to hold the gate."""
 
 
 class _Fixed(Values):
@@ -323,7 +323,7 @@ _GROUPS: tuple[Any, ...] = (list, tuple, deque, set, frozenset, dict)
 
 
 def _identities(options: Any) -> set[int]:
-    """Return which objects are offered, without asking any of them."""
+    """Return the identities of the offered objects, without calling any of them."""
     ids = {id(options), id("a")}
     for kind in _GROUPS:
         if issubclass(type(options), kind):

@@ -1,7 +1,7 @@
-"""Whatever a host, an adapter or a file hands over: nobody is hurt, and all is accounted for.
+"""Bad values from hosts, adapters and files: nobody is hurt, and all is accounted for.
 
-Each part runs in a process of its own, which has to live; one case is made again by
-``python -m tests.proof.inputs_child PART --seed SEED --only NUMBER``, as a wrong one tells.
+Each part runs in a process of its own, which has to survive; one case is repeated by
+``python -m tests.proof.inputs_child PART --seed SEED --only NUMBER``, as a faulty one prints.
 """
 
 import json
@@ -99,7 +99,7 @@ WRONG: Mapping[str, tuple[int, str]] = {
     "not counted": (4, "sums of offered, stored, refused and dropped that do not add up"),
     "odd": (1, "other faults: gate, integrity, results, a good event that is not stored"),
 }
-"""What may be wrong with a case: the promise that it would break, and its figure."""
+"""The kinds of faults: the promise that each would break, and its figure."""
 
 
 def _sum(results: list[dict[str, Any]], name: str) -> int:

@@ -38,7 +38,7 @@ from tests.proof.inputs_lines import (
 from tests.proof.inputs_tally import Tally
 
 REFUSED = (TauLiveError, FieldError)
-"""What a reader may raise: it says what is wrong, and the command that reads prints it."""
+"""The errors that a reader may raise, which the command that reads prints."""
 
 _RECORDS = Records(width=4_096, limits=Limits(), redactor=Redactor(), reward="reward")
 
@@ -47,9 +47,9 @@ class Readers:
     """Makes one case after the other.
 
     Args:
-        tally: Takes what came of them.
+        tally: Counts their faults.
         seed: With the number of a case it determines everything about it.
-        folder: Where files are written.
+        folder: The folder for files.
     """
 
     def __init__(self, tally: Tally, seed: int, folder: Path) -> None:
@@ -169,7 +169,7 @@ class Readers:
 
 
 def _text(rng: random.Random) -> str:
-    """Return what an environment can hold: no NULs, but bytes that are no UTF-8."""
+    """Return a text that an environment can hold: without NULs, maybe with invalid UTF-8."""
     token = rng.choice((*TOKENS, b"1", b"0.5", b"[0, 1]", b'{"a": {}}', b"{ a = 1 }", b"none"))
     raw = spoiled(rng, token) if rng.random() < 0.7 else token
     return raw.replace(b"\0", b"").decode("utf-8", "surrogateescape")

@@ -24,16 +24,16 @@ NOT_A_HOSTS = frozenset({
 """Called by the door alone, with what it has read, or made by it alone."""
 
 SLOW = frozenset({"tau_live.flush", "tau_live.detach", "tau_live.attach", "Runtime.flush"})
-"""They wait for the disk, or start and stop threads, and say for how long at most."""
+"""Calls that wait for the disk, or start and stop threads, with a documented limit."""
 
 
 class Called(NamedTuple):
-    """Something that a host can call.
+    """A function or method that a host can call.
 
     Attributes:
-        name: As it is told: ``tau_live.decide``, ``Run.reward``.
-        function: Of a method the function, whose first argument is the object.
-        arguments: The names of the others.
+        name: Its name, such as ``tau_live.decide`` or ``Run.reward``.
+        function: The function; a method's has the object as its first argument.
+        arguments: The names of the other arguments.
     """
 
     name: str

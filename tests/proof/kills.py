@@ -27,7 +27,7 @@ FLUSH_S = 30.0
 LATE_S = 0.02
 
 Known = dict[str, list[int]]
-"""How many runs of each thread of a round were acknowledged, by the round."""
+"""The number of acknowledged runs of each thread, by round."""
 
 
 class Look(TypedDict):
@@ -71,8 +71,8 @@ def id_of(key: str) -> str:
 def load(folder: str, run: str, early: bool) -> None:
     """Collect, decide, reward, learn and promote until it is killed.
 
-    Tells how many runs of each thread were acknowledged: what was given before a ``flush`` that
-    came back true. What it tells first begins the time that it has: before or after it attaches.
+    Reports how many runs of each thread were acknowledged: those before a ``flush`` that returned
+    true. Its first report starts the time until it is killed: before or after it attaches.
     """
     if early:
         tell({"runs": [0] * THREADS})
@@ -118,7 +118,7 @@ def _late(waiting: deque[tuple[float, str, str]]) -> None:
 def rewards(folder: str, known: Known) -> None:
     """Reward runs of other processes, in any order, until all are rewarded or it is killed.
 
-    Tells the keys of those whose reward is acknowledged.
+    Reports the keys of those whose reward is acknowledged.
     """
     tell({"rewarded": []})
     assert tau_live.attach(settings(folder)) is not None
@@ -141,7 +141,7 @@ def _all(known: Known) -> Iterator[tuple[str, int, int]]:
 
 
 def look(folder: str, known: Known, rewarded: list[str]) -> Look:
-    """Open what was left, compare it with what was acknowledged, and go on with it."""
+    """Open the store that was left, compare it with the acknowledgements, and continue with it."""
     own = settings(folder)
     began = time.perf_counter()
     wrong = problems(own)
@@ -170,8 +170,8 @@ def look(folder: str, known: Known, rewarded: list[str]) -> Look:
 
 
 def _rows(store: Path, known: Known, rewarded: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return acknowledged rows that are not there, rows that are there twice, and what was learned
-    from decisions without a stored propensity."""
+    """Return acknowledged rows that are missing, rows that are stored twice, and updates that
+    learned from decisions without a stored propensity."""
     with closing(sqlite3.connect(store)) as database:
         if not database.execute("select 1 from sqlite_master where name = 'rollouts'").fetchall():
             return (["the store"] if any(map(sum, known.values())) else []), [], []
@@ -221,7 +221,7 @@ TWICE = {
         and one.executed and other.executed and other.first_ready <= one.last_ready
     """,
 }
-"""What must not be there more than once, and how it would show."""
+"""Statements that find duplicates of rows that must be unique."""
 
 UNSAID = """
 select number, point, samples, (

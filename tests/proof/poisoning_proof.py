@@ -1,4 +1,4 @@
-"""What somebody who lies about rewards can change: with nothing done, with a cap, with a list."""
+"""The effect of somebody who lies about rewards: undefended, with a cap, and with a list."""
 
 import json
 import os

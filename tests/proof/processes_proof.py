@@ -41,7 +41,7 @@ ENDS = {
     ),
 }
 CODES = {"raise": 1, "sigint": -2, "asyncio": -2, "sigterm": -15}
-"""How processes end that do not end with 0, with and without us."""
+"""The exit codes of processes that do not end with 0, with and without us."""
 
 SUDDEN = frozenset({"sigterm", "os._exit"})
 """Ends after which nobody is asked: what was acknowledged is there, and no more is promised."""

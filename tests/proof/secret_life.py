@@ -26,7 +26,7 @@ RUNS = 24
 
 
 class _Leaking:
-    """A plugin that says secrets whenever it is asked."""
+    """A plugin whose every error contains secrets."""
 
     def __init__(self, secrets: list[str]) -> None:
         self._secrets = cycle(secrets)

@@ -130,7 +130,7 @@ def _lived(folder: Path, secrets: list[Secret]) -> dict[str, bytes]:
 
 
 def _read_out(folder: Path) -> dict[str, bytes]:
-    """Return what every command that reads tells of the store."""
+    """Return the output of every command that reads the store."""
     rollouts = json.loads(_output_of(folder, [("rollouts", "--json")]))["rollouts"]
     id_, again = rollouts[0]["rollout_id"], str(folder / "again.sqlite")
     calls = [

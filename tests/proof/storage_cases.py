@@ -1,4 +1,4 @@
-"""What can happen to a store's file, on a real file system and under a real process."""
+"""Events that can happen to a store's file, on a real file system and under a real process."""
 
 import json
 import os

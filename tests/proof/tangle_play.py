@@ -1,4 +1,4 @@
-"""A host in which everything calls tau-live from everywhere at once; prints what came of it.
+"""A host in which everything calls tau-live from everywhere at once; prints the outcome.
 
 python -m tests.proof.tangle_play CALLS
 """
@@ -25,7 +25,7 @@ UNSTORED = 3
 
 
 class Host:
-    """Counts what it asked for, and what came back that should not have."""
+    """Counts its calls, and keeps their faults."""
 
     def __init__(self, enough: int) -> None:
         self.enough = enough
@@ -37,7 +37,7 @@ class Host:
         self.alone = 0
 
     def call(self, by: str) -> None:
-        """Use all of the door, and let nothing out but what belongs to a signal."""
+        """Use all of the door, and let out nothing but a signal's exceptions."""
         if getattr(self.nested, "depth", 0) > 3:
             return
         self.nested.depth = getattr(self.nested, "depth", 0) + 1
@@ -109,7 +109,7 @@ class Cycle:
 
 
 class Plain:
-    """Something that a weak reference may be to."""
+    """An object that weak references may refer to."""
 
     def __init__(self, of: Cycle) -> None:
         self.of = of
@@ -155,7 +155,7 @@ class Plugin:
 
 
 def settled() -> bool:
-    """Wait until all is stored; ``False`` if for so long nothing more of it was."""
+    """Wait until all is stored; ``False`` if nothing more was for ``PATIENCE_S`` seconds."""
     least, until = float("inf"), time.monotonic() + PATIENCE_S
     while not tau_live.flush(1.0):
         snapshot = tau_live.snapshot()

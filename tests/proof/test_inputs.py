@@ -1,4 +1,4 @@
-"""What the fuzzing finds wrong it tells, and nothing that can be called is without a case."""
+"""The fuzzing reports the faults that it finds, and every callable function has a case."""
 
 import random
 from typing import Any
