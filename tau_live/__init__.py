@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _opening: list[int] = []
-"""For each thread that imports the door, the process it does so in."""
+"""The id of its process, for each thread that imports the door."""
 
 __all__ = [
     "Choice",
@@ -52,7 +52,7 @@ def __getattr__(name: str) -> object:
         _opening.append(_getpid())
         from tau_live.runtime import api
 
-        names = {each: getattr(api, each) for each in __all__}
+        names = {public: getattr(api, public) for public in __all__}
     except Exception as error:  # noqa: BLE001  # the border to the host
         if _report(error):
             globals().update(_WITHOUT_DOOR)
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> object:
     finally:
         if _opening:
             _opening.pop()
-    globals().update(names)  # once and for all: nothing can be imported as the interpreter ends
+    globals().update(names)  # for good: nothing can be imported as the interpreter ends
     return names[name]
 
 
@@ -78,9 +78,8 @@ def _report(error: Exception) -> bool:
     except (ImportError, OSError):  # the interpreter ends, or no file can be opened
         return False
     pass_on(error)
-    is_early = (
-        "tau_live.runtime.api" in sys.modules
-    )  # for a signal's handler in the midst of its import
+    # a signal's handler may call in the midst of the import
+    is_early = "tau_live.runtime.api" in sys.modules
     if is_early or sys.is_finalizing() or not is_on():
         return False
     log_failure("start_failed", error)
@@ -88,7 +87,7 @@ def _report(error: Exception) -> bool:
 
 
 def _left_alone() -> dict[str, object]:
-    """Answer for good where a process was forked while another thread imported the door."""
+    """Return the functions of a process that was forked while another thread imported the door."""
     from os import environ  # which every interpreter has imported
 
     if environ.get("TAU_LIVE_RL", "").strip().lower() not in {"1", "true", "yes", "on"}:
@@ -100,7 +99,7 @@ def _left_alone() -> dict[str, object]:
 def say_left_alone() -> None:
     """Log that tau-live stays off in a forked child, where nothing may be imported any more.
 
-    What another thread was importing when its process was forked, its child waits for for ever.
+    A child waits forever for an import that another thread was doing when the process was forked.
     """
     import sys
 
@@ -170,8 +169,8 @@ def _decide(
 ) -> _Choice:
     """Return the host's own choice as far as it is allowed: the default, else the first option."""
     try:
-        wanted = options if default is None else (default, *options)  # type: ignore[misc]
-        may = wanted if allowed is None else [item for item in wanted if item in allowed]  # type: ignore[attr-defined,operator]
+        ranked = options if default is None else (default, *options)  # type: ignore[misc]
+        may = ranked if allowed is None else [item for item in ranked if item in allowed]  # type: ignore[attr-defined,operator]
         option = next(iter(may), None)  # type: ignore[call-overload]
     except Exception:  # noqa: BLE001  # a host's object may raise anything when it is read
         option = default if allowed is None else None
@@ -197,4 +196,4 @@ _WITHOUT_DOOR: dict[str, object] = {
     "run": _Run,
     "snapshot": lambda: {"enabled": False},
 }
-"""What answers where the door cannot be imported: as while tau-live is off."""
+"""The public names where the door cannot be imported; they act as while tau-live is off."""

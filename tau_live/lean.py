@@ -1,7 +1,7 @@
-"""The script ``tau-live``: `gate` and `kill` at the price of what they do, all else by click.
+"""The script ``tau-live``: `gate` and `kill` without the imports of click, all else by click.
 
-Those two are called by monitors each few seconds, and in need. What is plain about them (no file of
-settings, no plugin, a gate that passes) is done here without the imports of the command line, and
+Monitors call those two every few seconds, and operators in an emergency. The plain case (no file of
+settings, no plugin, a gate that passes) is handled here without importing the command line, and
 ends as the command itself would; anything else is left to that, before anything was done.
 """
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PLAIN_SETTINGS = frozenset({"TAU_LIVE_RL_STORE"})
-_LOOKED_AT = ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "_TAU_LIVE_COMPLETE")
+_CLI_VARIABLES = ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "_TAU_LIVE_COMPLETE")
 _REASON_CHARS = 120
 _WORD_CHARS = 16
-_NO_PLAIN_WORD = (
+_SECRET_HINTS = (
     *("pass", "pwd", "secret", "token", "key", "credential", "bearer", "basic", "auth", "cookie"),
     *("login", "curl", "identified", "echo", "http", "mysql", "mongo", "redis", "ldap", "zip"),
     *("vault", "smbclient", "docker", "podman", "sql", "session", "webhook"),
 )
-"""What may stand before a secret."""
+"""Words that may precede a secret."""
 
 
 def main() -> None:
@@ -46,14 +46,14 @@ def main() -> None:
 
 
 def _run_plain(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> int | None:
-    """Return the exit code; ``None`` where it is for the command line to do."""
+    """Return the exit code; ``None`` leaves the call to the command line."""
     command, *rest = arguments or [""]
     if command == "gate" and rest[:1] == ["show"]:
         rest = rest[1:]
     if command not in {"gate", "kill"} or isinstance(sys.stdout.buffer, ClosedOutput):
         return None
     options = _options(rest, ("--store", "--reason") if command == "kill" else ("--store",))
-    if options is None or any(name in environ for name in _LOOKED_AT):
+    if options is None or any(name in environ for name in _CLI_VARIABLES):
         return None
     store = _store(options.get("--store"), environ)
     if store is None or not store.is_file() or store.stat().st_size < 512:
@@ -64,15 +64,15 @@ def _run_plain(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> int 
     return _gate(store, as_json=as_json)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
 def _options(rest: "Sequence[str]", valued: "Sequence[str]") -> dict[str, str] | None:
     options: dict[str, str] = {}
-    left = iter(rest)
-    for name in left:
-        value = next(left, "") if name in valued else ""
+    words = iter(rest)
+    for name in words:
+        value = next(words, "") if name in valued else ""
         if name in options or (name in valued and (not value or value.startswith("-"))):
             return None
         if name not in (*valued, "--json"):
@@ -81,8 +81,8 @@ def _options(rest: "Sequence[str]", valued: "Sequence[str]") -> dict[str, str] |
     return options
 
 
-def _store(named: str | None, environ: "Mapping[str, str]") -> "Path | None":
-    """Return the store; ``None`` where more than its path has been set."""
+def _store(option: str | None, environ: "Mapping[str, str]") -> "Path | None":
+    """Return the path of the store; ``None`` where more than that has been set."""
     from pathlib import Path
 
     from tau_live.core.switch import PREFIX, switched_on
@@ -92,8 +92,8 @@ def _store(named: str | None, environ: "Mapping[str, str]") -> "Path | None":
         return None
     try:
         folder = Path.cwd()
-        for place in (folder, *folder.parents):
-            file = place / "pyproject.toml"
+        for parent in (folder, *folder.parents):
+            file = parent / "pyproject.toml"
             if file.is_file() and b"tau-live" in (text := file.read_bytes()):
                 import tomllib
 
@@ -101,8 +101,8 @@ def _store(named: str | None, environ: "Mapping[str, str]") -> "Path | None":
                     return None
     except (OSError, ValueError, AttributeError, TypeError):
         return None
-    given = named or environ.get("TAU_LIVE_RL_STORE", "").strip() or ".tau/live/store.sqlite"
-    return folder / given if given.isprintable() and not {"~", "$"} & {*given} else None
+    path = option or environ.get("TAU_LIVE_RL_STORE", "").strip() or ".tau/live/store.sqlite"
+    return folder / path if path.isprintable() and not {"~", "$"} & {*path} else None
 
 
 def _gate(store: "Path", *, as_json: bool) -> int | None:
@@ -127,16 +127,16 @@ def _gate(store: "Path", *, as_json: bool) -> int | None:
             "state": state, "reason": reason, "detail": detail, "since": since or None,
             "streaks": failures, "revision": revision, "kill_switch": None, "held_in_memory": [],
         }  # fmt: skip
-        _say(json.dumps(snapshot))
+        _print(json.dumps(snapshot))
         return 0
     if since or detail or any(failures.values()) or sys.stdout.isatty():
         return None
-    _say("gate               pass\nfailures in a row  none")
+    _print("gate               pass\nfailures in a row  none")
     return 0
 
 
 def _is_locked(file: "Path") -> bool:
-    """Say whether a process may show there that it holds."""
+    """Return whether a process may hold in memory, which it shows by a lock on this file."""
     if not os.path.lexists(file):
         return False
     if sys.platform != "linux":
@@ -171,16 +171,16 @@ def _kill(store: "Path", reason: str, *, as_json: bool) -> int | None:
     who, at, reason = _operator(), time.time(), reason.strip()
     try:
         if kill(switch, reason, who=who, at=at) is not None:
-            return None  # somebody was quicker, which the command says
+            return None  # somebody was quicker, which the command reports
     except OSError:
         return None
     problem = _record(store, who=who, at=at, reason=reason)
     if as_json:
         killed = {"reason": reason, "who": who, "at": at}
         done = {"changed": True, "file": str(switch), "kill_switch": killed, "audit": problem}
-        _say(json.dumps(done))
+        _print(json.dumps(done))
     else:
-        _say(f"kill switch on (created {switch}); every process stops within a second")
+        _print(f"kill switch on (created {switch}); every process stops within a second")
         if problem is not None:
             sys.stderr.write(f"note: {problem}\n")
     return 0
@@ -200,7 +200,7 @@ def _user() -> str:
 
 
 def _record(store: "Path", *, who: str, at: float, reason: str) -> str | None:
-    """Record that everything was switched off; return why the store cannot take it."""
+    """Record that everything was switched off; return why the store cannot record it, if so."""
     import json
 
     from tau_live.store.lean import add_line
@@ -217,7 +217,7 @@ def _record(store: "Path", *, who: str, at: float, reason: str) -> str | None:
 
 
 def is_plain(reason: str) -> bool:
-    """Say whether a reason is ordinary words, in which no secret can be."""
+    """Return whether a reason consists of ordinary words, which cannot contain a secret."""
     words, low = reason.split(), reason.lower()
     return (
         bool(words)
@@ -225,21 +225,21 @@ def is_plain(reason: str) -> bool:
         and reason.isascii()
         and all(c.isalpha() or c in " .,?!" for c in reason)
         and all(len(word) <= _WORD_CHARS for word in words)
-        and not any(word in low for word in _NO_PLAIN_WORD)
+        and not any(hint in low for hint in _SECRET_HINTS)
     )
 
 
 def _has_plugins() -> bool:
-    """Say whether another's plugin may be installed, which may want to see a reason."""
-    for place in sys.path:
+    """Return whether a foreign plugin may be installed, which may want to see a reason."""
+    for folder in sys.path:
         try:
-            names = os.listdir(place or ".")  # noqa: PTH208  # names alone, at a third of the time
+            names = os.listdir(folder or ".")  # noqa: PTH208  # names alone, at a third of the time
         except OSError:
             continue
         for name in names:
             if name.endswith((".dist-info", ".egg-info")) and not name.startswith("tau_live-"):
                 try:
-                    with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:  # noqa: PTH118, PTH123
+                    with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:  # noqa: PTH118, PTH123
                         if b"[tau_live]" in file.read():
                             return True
                 except OSError:

@@ -1,6 +1,6 @@
-"""The plugin that ``llm`` loads by its entry points: that attaches, with its models and command.
+"""The plugin that ``llm`` loads by its entry points: it attaches, and adds models and a command.
 
-An exception here would end every ``llm`` command, so that there is none.
+An exception here would end every ``llm`` command, so none leaves it.
 """
 
 from contextlib import suppress

@@ -1,7 +1,7 @@
 """The common part of adapters: the border to a host, one run of its agent, its texts.
 
-Any thread may tell; what is counted is kept under a lock. Nothing here knows a host: an adapter
-keeps one ``RunBook`` for each run and tells it what its host does.
+Any thread may report; counts are kept under a lock. Nothing here knows a host: an adapter keeps one
+``RunBook`` for each run and reports to it what its host does.
 """
 
 import json
@@ -29,7 +29,7 @@ from tau_live.runtime.runtime import Runtime
 
 
 class Border:
-    """Takes steps of ours in a host's call path.
+    """Runs our steps in a host's call path, and contains their failures.
 
     Args:
         in_force: Returns the running system.
@@ -39,7 +39,7 @@ class Border:
         self.in_force = in_force
 
     def safely(self, step: Callable[..., Any], *args: object, kind: Kind = Kind.COLLECTION) -> Any:
-        """Return what a step returns, or ``None`` if it fails.
+        """Run a step and return its result, or ``None`` if it fails.
 
         A cancellation goes through, and whatever else interrupts us.
         """
@@ -50,16 +50,16 @@ class Border:
             with suppress(Exception):
                 runtime = self.in_force()
                 if runtime is not None:
-                    tell(runtime, kind, error)
+                    report_failure(runtime, kind, error)
             return None
 
 
-def tell(runtime: "Runtime", kind: Kind, error: Exception) -> None:
-    """Report what failed: tau-live, which the gate counts, or the reading of the host's objects.
+def report_failure(runtime: "Runtime", kind: Kind, error: Exception) -> None:
+    """Report a failure: of tau-live, which the gate counts, or in reading the host's objects.
 
-    An adapter does nothing but read its host and tell the runtime. So what never came as far as
-    the runtime is something of the host's that is not as it was, lacks something or raises when it
-    is looked at; three such objects in a row must not end the learning of a process.
+    An adapter does nothing but read its host and report to the runtime. So an error that was raised
+    before the runtime was reached comes from an object of the host's that has changed, lacks
+    something or raises when read; three such objects in a row must not end a process's learning.
     """
     pass_on(error)
     unread = not _is_ours(error)
@@ -69,26 +69,26 @@ def tell(runtime: "Runtime", kind: Kind, error: Exception) -> None:
 
 
 def _is_ours(error: BaseException) -> bool:
-    at = error.__traceback__
-    while at is not None:
-        name = at.tb_frame.f_globals.get("__name__")
+    traceback = error.__traceback__
+    while traceback is not None:
+        name = traceback.tb_frame.f_globals.get("__name__")
         if isinstance(name, str) and name.startswith("tau_live."):
             return True
-        at = at.tb_next
+        traceback = traceback.tb_next
     return False
 
 
 TEXT_LIMIT = 64
-"""A text of more characters says too much to be known of a situation."""
+"""The longest text, in characters, that a situation may contain."""
 
 CONTENT = Limits(nodes=4_000)
-"""So much of a value is read in the host's thread, which takes some 20 ms at most."""
+"""The most that is read of one value in the host's thread; it takes some 20 ms at most."""
 
 FEW = 100_000
-"""So much of one collection of a host's is looked at; more has none that was ever seen."""
+"""The most items that are read of a host's collection; no real one seen so far had more."""
 
 KNOWN_LIMIT = 32
-"""So many names of a run's own metadata are known of a situation."""
+"""The most entries of a run's own metadata that a situation contains."""
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -100,12 +100,15 @@ V = TypeVar("V")
 
 
 def is_a(value: object, kind: type[K]) -> TypeGuard[K]:
-    """Say by its type alone what a value is; ``isinstance`` asks the value's ``__class__``."""
+    """Return whether a value is of a kind, by its type alone.
+
+    ``isinstance`` would read the value's ``__class__``, which is the host's code.
+    """
     return issubclass(type(value), kind)
 
 
 def as_text(value: object) -> str:
-    """Return a name or an id as a text; one that is none, bounded, whatever printing it does."""
+    """Return a name or an id as text; any other value as bounded text, even if ``str`` raises."""
     if type(value) is str:
         return value
     if type(value) is UUID:  # the usual ones
@@ -115,14 +118,14 @@ def as_text(value: object) -> str:
 
 @lru_cache(maxsize=1_024)
 def _text_of_id(value: UUID) -> str:
-    """Return an id as a text; a host hands over each of them several times."""
+    """Return an id as text; a host passes each of them several times."""
     return str(value)
 
 
 def few(value: Any) -> list[Any]:
-    """Return what a collection of the host's holds; nothing of what is none.
+    """Return the items of a host's collection; none of anything else.
 
-    Nothing is drawn from an iterator, which is its reader's, and nothing goes on without an end.
+    An iterator is not consumed, because it is its reader's, and an endless collection is cut off.
     """
     if type(value) is list or type(value) is tuple:  # the usual ones
         return list(value[:FEW])
@@ -139,35 +142,35 @@ def few(value: Any) -> list[Any]:
 def content_of(value: object) -> Content | None:
     """Return a text as it is, and anything else as the JSON of what can be read of it.
 
-    A host's own kind of text becomes a plain one: no encoder takes another. Whatever the value
-    does when it is looked at, something stands for it: it may well be a user's own.
+    A host's own kind of text becomes a plain one: no encoder takes another. A value that raises
+    when it is read still has a placeholder: it may well be of a user's own class.
     """
     if value is None:
         return None
     if is_a(value, str):
         return Content(text=str.__str__(value))
-    shown = value
+    data = value
     if type(value) not in _BUILT_IN:
         with suppress(Exception):  # the border to the host: a class of anybody's
-            shown = vars(value) if hasattr(type(value), "model_fields") else value
-    return Content(text=_JSON.encode(plain(shown, limits=CONTENT)))
+            data = vars(value) if hasattr(type(value), "model_fields") else value
+    return Content(text=_JSON.encode(plain(data, limits=CONTENT)))
 
 
 def situation_of(known: Mapping[str, object], metadata: object = None) -> dict[str, object]:
-    """Return what is known before something is chosen, of which ``never`` and the policy may go by.
+    """Return the situation before a choice: what ``never`` and the policy may go by.
 
     Args:
-        known: What the adapter knows: the agent, the step, how many messages and tools.
-        metadata: The run's own, as its host has it; of it the names are taken that stand for
-            a number, a truth or a short text.
+        known: The adapter's own facts: the agent, the step, the numbers of messages and tools.
+        metadata: The run's own, as its host has it; only its numbers, booleans and short texts
+            are used.
     """
     situation = {
         name: item if type(item) in _PLAIN else as_text(item) for name, item in known.items()
     }
-    given: list[tuple[object, object]] = []
+    items: list[tuple[object, object]] = []
     with suppress(Exception):  # the border to the host: a mapping of anybody's
-        given = list(islice(metadata.items(), KNOWN_LIMIT)) if isinstance(metadata, Mapping) else []
-    for name, value in given:
+        items = list(islice(metadata.items(), KNOWN_LIMIT)) if isinstance(metadata, Mapping) else []
+    for name, value in items:
         plain_value = _plain_value(value)
         if plain_value is not None and is_a(name, str):
             situation[str.__str__(name)] = plain_value
@@ -175,7 +178,7 @@ def situation_of(known: Mapping[str, object], metadata: object = None) -> dict[s
 
 
 def _plain_value(value: object) -> object:
-    """Return a number, a truth or a short text as a built-in one; ``None`` for anything else."""
+    """Return a number, a boolean or a short text as a built-in one; ``None`` for anything else."""
     if is_a(value, str):
         text = str.__str__(value)
         return text if len(text) <= TEXT_LIMIT else None
@@ -193,11 +196,11 @@ def positive_counts(numbers: Mapping[str, object]) -> dict[str, float]:
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_USED_AGAIN = "#again-"
+_REUSED = "#again-"
 
 
 class RunBook:
-    """The reports of one run: its events, and what is still open in it.
+    """Reports one run: its events, and the steps that are still open in it.
 
     Args:
         runtime: The runtime that takes the events.
@@ -206,9 +209,9 @@ class RunBook:
         fidelity: How directly the host reports, which every event of the run carries too.
 
     Attributes:
-        agent: The same; another one after a handoff.
-        turn: The turn that goes on; ``None`` between turns.
-        turn_span: The span of that turn.
+        agent: The current agent's name, which a handoff changes.
+        turn: The number of the current turn; ``None`` between turns.
+        turn_span: The id of that turn's span.
     """
 
     def __init__(
@@ -226,9 +229,9 @@ class RunBook:
         self.turn_span: str | None = None
         self._fidelity = fidelity
         self._lock = threading.Lock()
-        self._began = time.perf_counter()
+        self._start = time.perf_counter()
         self._turns = 0
-        self._turn_began = 0.0
+        self._turn_start = 0.0
         self._turn_usage: dict[str, float] = {}
         self._turn_calls = 0
         self._usage: dict[str, float] = {}
@@ -236,10 +239,10 @@ class RunBook:
         self._steps: dict[str, float] = {}
         self._calls: dict[str, int] = {}
         self._open_calls: dict[str, list[str]] = {}
-        self._first: dict[str, float] = {}
+        self._first_ms: dict[str, float] = {}
 
     def tell(self, kind: type[ev.Event], fields: Mapping[str, object] = _NOTHING) -> None:
-        """Report that something happened, in the turn that goes on unless ``fields`` say more."""
+        """Report an event, in the current turn unless ``fields`` say otherwise."""
         is_turn = kind is ev.TurnStart or kind is ev.TurnEnd
         event: dict[str, object] = {
             "agent": self.agent,
@@ -251,13 +254,13 @@ class RunBook:
         self.runtime.tell(self.handle, kind, event)
 
     def begin_turn(self, number: int | None = None, *, span_id: str | None = None) -> None:
-        """Report that a turn begins, and that the one before is over; the same again is nothing.
+        """Report the start of a turn, after the end of the one before; ignore the current one.
 
         Args:
-            number: Which one it is; ``None`` for the one after the last.
+            number: The turn's number; ``None`` for the one after the last.
             span_id: The host's id of it; ``None`` makes one.
         """
-        if not is_a(number, int):  # whatever else a host may say
+        if not is_a(number, int):  # whatever else a host may pass
             number = None
         elif number == self.turn:
             return
@@ -266,11 +269,11 @@ class RunBook:
             self._turns += 1
             self.turn = self._turns if number is None else number
             self.turn_span = span_id or f"turn:{self.turn}"
-            self._turn_began = time.perf_counter()
+            self._turn_start = time.perf_counter()
         self.tell(ev.TurnStart)
 
     def end_turn(self, fields: Mapping[str, object] = _NOTHING) -> None:
-        """Report that the turn that goes on is over; nothing if there is none."""
+        """Report the end of the current turn, if there is one."""
         with self._lock:
             turn, self.turn = self.turn, None
             span_id, self.turn_span = self.turn_span, None
@@ -279,7 +282,7 @@ class RunBook:
         if turn is None:
             return
         counts = {"turn": turn, "span_id": span_id, "usage": usage, "tool_calls": calls}
-        self.tell(ev.TurnEnd, {**counts, "duration_ms": since(self._turn_began), **fields})
+        self.tell(ev.TurnEnd, {**counts, "duration_ms": since(self._turn_start), **fields})
 
     def start_model(self, span_id: str, fields: Mapping[str, object] = _NOTHING) -> None:
         """Report a model's request; ``span_id`` is the host's id of it, or one made for it."""
@@ -287,11 +290,11 @@ class RunBook:
         self.tell(ev.ModelStart, {"span_id": span_id, **fields})
 
     def note_token(self, span_id: str) -> None:
-        """Note that a part of a model's answer came; its end reports the time of the first."""
-        if span_id not in self._first:
-            began = self._steps.get(f"model {as_text(span_id)}")
-            if began is not None:
-                self._first[span_id] = since(began)
+        """Note that a piece of a model's answer came; ``end_model`` reports when the first did."""
+        if span_id not in self._first_ms:
+            start = self._steps.get(f"model {as_text(span_id)}")
+            if start is not None:
+                self._first_ms[span_id] = since(start)
 
     def end_model(
         self,
@@ -301,13 +304,13 @@ class RunBook:
         usage: Mapping[str, float] = _NOTHING,
         cost: float | None = None,
     ) -> None:
-        """Report what a model answered, and what that took.
+        """Report a model's answer, with its duration, tokens and cost.
 
         Args:
-            span_id: That of the request.
+            span_id: The request's.
             fields: Fields of ``events.ModelEnd``, without those that follow.
             usage: Tokens by kind, of this request alone.
-            cost: In US dollars; ``None`` where nobody knows.
+            cost: In US dollars; ``None`` if unknown.
         """
         with self._lock:
             _count(self._usage, usage)
@@ -320,22 +323,22 @@ class RunBook:
     def fail_model(
         self, span_id: str, error: BaseException, *, status: ev.Status | None = None
     ) -> None:
-        """Report that a model did not answer; ``status`` where the error's kind does not say it."""
+        """Report that a model did not answer; without a ``status`` the kind of error decides it."""
         self._answer(span_id, {"status": status or ending_of(error)[0], "error": error_of(error)})
 
     def _answer(self, span_id: str, fields: Mapping[str, object]) -> None:
-        began = self._steps.pop(f"model {as_text(span_id)}", None)
-        took: dict[str, object] = {"ttft_ms": self._first.pop(span_id, None)}
-        if began is not None:
-            took["duration_ms"] = since(began)
-        self.tell(ev.ModelEnd, {"span_id": span_id, **took, **fields})
+        start = self._steps.pop(f"model {as_text(span_id)}", None)
+        timing: dict[str, object] = {"ttft_ms": self._first_ms.pop(span_id, None)}
+        if start is not None:
+            timing["duration_ms"] = since(start)
+        self.tell(ev.ModelEnd, {"span_id": span_id, **timing, **fields})
 
     def start_tool(self, call_id: str, tool: str, fields: Mapping[str, object] = _NOTHING) -> str:
-        """Record that a tool is called; return the span of the call, for ``returned``.
+        """Report that a tool is called; return the id of the call's span, for ``end_tool``.
 
         Args:
-            call_id: The model's id of it, or one made for it. A model may use one again: then it
-                is another call.
+            call_id: The model's id of it, or one made for it. A model may reuse an id for another
+                call.
             tool: The tool's name.
             fields: More fields of ``events.ToolStart``.
         """
@@ -344,14 +347,14 @@ class RunBook:
         with self._lock:
             self._turn_calls += 1
             self._open_calls.setdefault(as_text(call_id), []).append(span_id)
-        base = {"call_id": call_id, "tool": tool, "tool_kind": "function", **_again(span_id)}
+        base = {"call_id": call_id, "tool": tool, "tool_kind": "function", **_reused(span_id)}
         self.tell(ev.ToolStart, {**base, **fields})
         return span_id
 
     def _call_span(self, call_id: str) -> str:
         with self._lock:
             number = self._calls[as_text(call_id)] = self._calls.get(as_text(call_id), 0) + 1
-        return f"tool:{as_text(call_id)}" + (f"{_USED_AGAIN}{number}" if number > 1 else "")
+        return f"tool:{as_text(call_id)}" + (f"{_REUSED}{number}" if number > 1 else "")
 
     def end_tool(
         self,
@@ -363,46 +366,47 @@ class RunBook:
         status: ev.Status | None = None,
         span_id: str | None = None,
     ) -> None:
-        """Record what a tool returned or raised.
+        """Report what a tool returned or raised.
 
-        One that has to wait for somebody, and one that was vetoed, did not fail.
+        A call that waits for somebody, and one that was vetoed, did not fail.
 
         Args:
-            call_id: As it was called; one that was not is a call of its own.
+            call_id: As in ``start_tool``; an unknown id is a call of its own.
             tool: The tool's name.
             fields: More fields of ``events.ToolEnd``.
-            error: What it raised.
-            status: How it ended, where the error's kind does not say it.
-            span_id: What ``called`` returned; ``None`` is the call of that id that began first.
+            error: The exception that it raised, if any.
+            status: How it ended; ``None`` leaves that to the kind of error.
+            span_id: The result of ``start_tool``; ``None`` is the oldest open call of that id.
         """
-        how = status or ending_of(error)[0]
-        meant = how in {ev.Status.INTERRUPTED, ev.Status.VETOED, ev.Status.OK}
-        base: dict[str, object] = {"status": how, "is_error": not meant}
+        status = status or ending_of(error)[0]
+        is_error = status not in {ev.Status.INTERRUPTED, ev.Status.VETOED, ev.Status.OK}
+        base: dict[str, object] = {"status": status, "is_error": is_error}
         if error is not None:
             base["error"] = error_of(error)
-        span_id = self._ended_call(as_text(call_id), span_id)
-        began = self._steps.pop(span_id, None)
-        if began is not None:
-            base["duration_ms"] = since(began)
+        span_id = self._close_call(as_text(call_id), span_id)
+        start = self._steps.pop(span_id, None)
+        if start is not None:
+            base["duration_ms"] = since(start)
         self.tell(
-            ev.ToolEnd, {"call_id": call_id, "tool": tool, **_again(span_id), **base, **fields}
+            ev.ToolEnd, {"call_id": call_id, "tool": tool, **_reused(span_id), **base, **fields}
         )
 
-    def _ended_call(self, call_id: str, span_id: str | None) -> str:
+    def _close_call(self, call_id: str, span_id: str | None) -> str:
+        """Return the id of the span of a call that ends."""
         with self._lock:
-            waiting = self._open_calls.get(call_id, [])
-            if span_id is None and waiting:
-                span_id = waiting[0]
-            if span_id in waiting:
-                waiting.remove(span_id)
-            if not waiting:
+            open_spans = self._open_calls.get(call_id, [])
+            if span_id is None and open_spans:
+                span_id = open_spans[0]
+            if span_id in open_spans:
+                open_spans.remove(span_id)
+            if not open_spans:
                 self._open_calls.pop(call_id, None)
         return span_id or self._call_span(call_id)
 
     def record_retry(
         self, what: str, *, number: int | None = None, reason: str | None = None
     ) -> None:
-        """Report that the host tries something again: a ``model``, a ``tool`` or an ``output``."""
+        """Report a retry by the host: of a ``model``, a ``tool`` or an ``output``."""
         self.tell(ev.Retry, {"what": what, "number": number, "reason": reason})
 
     def hand_over(self, to: object, **fields: object) -> None:
@@ -439,7 +443,7 @@ class RunBook:
                 "usage": usage,
                 "cost_usd": sum(costs) if costs else None,
                 "turns": self._turns,
-                "duration_ms": since(self._began),
+                "duration_ms": since(self._start),
                 "fidelity": self._fidelity,
             }
             self.runtime.end_run(self.handle, error, {**base, **fields})
@@ -450,19 +454,19 @@ def _count(counts: dict[str, float], more: Mapping[str, float]) -> None:
         counts[kind] = counts.get(kind, 0) + number
 
 
-def _again(span_id: str) -> dict[str, object]:
+def _reused(span_id: str) -> dict[str, object]:
     """Return the span of a call whose id was used before; else the id itself names it."""
-    return {"span_id": span_id} if _USED_AGAIN in span_id else {}
+    return {"span_id": span_id} if _REUSED in span_id else {}
 
 
-def run_around() -> RunHandle | None:
-    """Return the innermost run of a host or of the door here, over or not; ``None`` outside."""
+def enclosing_run() -> RunHandle | None:
+    """Return the innermost run here, of a host or the API, ended or not; ``None`` outside any."""
     outer = api.current()
     return None if outer is None else outer.handle
 
 
 def reset(*tokens: Token[Any] | None) -> None:
-    """Let variables be what they were; those of another context than this one stay."""
+    """Reset context variables; those of another context than this one stay as they are."""
     for token in tokens:
         if token is not None:
             with suppress(ValueError):
@@ -470,13 +474,13 @@ def reset(*tokens: Token[Any] | None) -> None:
 
 
 def remember(known: "OrderedDict[K, V]", key: K, value: V, *, limit: int) -> None:
-    """Remember a value as the newest, in place of the oldest where there are too many."""
+    """Add a value as the newest, and drop the oldest beyond ``limit``."""
     known[key] = value
     known.move_to_end(key)
     if len(known) > limit:
         known.popitem(last=False)
 
 
-def since(began: float) -> float:
+def since(start: float) -> float:
     """Return the milliseconds since a time of ``time.perf_counter``."""
-    return (time.perf_counter() - began) * 1e3
+    return (time.perf_counter() - start) * 1e3

@@ -13,13 +13,13 @@ from tau_live.core.settings.tables import OWN, DeclaredDecision, Every, Point
 from tau_live.decisions.runs import PendingDecision, RunHandle
 from tau_live.runtime.adapters import declared_decision
 from tau_live.runtime.runtime import Runtime
-from tau_live_hooks.common import tell
+from tau_live_hooks.common import report_failure
 
 INSTRUCTIONS = "{instructions}"
 """Stands in a prompt for the agent's own instructions."""
 
 REPLACED = "replaced"
-"""Why a choice was not applied: something behind us chose otherwise."""
+"""Why a choice was not applied: code after ours changed the request."""
 
 
 R = TypeVar("R")
@@ -29,7 +29,7 @@ class Seam(Protocol[R]):
     """The reader and editor of a host's requests; may raise, then the host's own is sent."""
 
     def value_at(self, point: Point, request: R) -> object:
-        """Return what a request says at a point, as a copy that can be compared.
+        """Return a request's value at a point, as a copy that can be compared.
 
         For ``tools`` the names of those that are offered; for a model its name or ``id``; ``None``
         where the host has nothing to choose there, such as no tool.
@@ -37,17 +37,17 @@ class Seam(Protocol[R]):
         ...
 
     def is_own(self, request: R, model: object) -> bool:
-        """Say whether an option of the point ``model`` is the model of the request anyway."""
+        """Return whether an option of the point ``model`` is the request's own model."""
         ...
 
     def put(self, point: Point, request: R, value: object) -> R:
         """Return the request with a choice in it.
 
         Args:
-            point: Where it was chosen.
+            point: The decision point.
             request: The host's own, which is not changed.
-            value: For ``prompt`` the instructions, with the agent's own in them (``prompted``);
-                for ``params`` a mapping over the host's; for ``model`` what was declared; for
+            value: For ``prompt`` the instructions, with the agent's own in them (``fill_prompt``);
+                for ``params`` a mapping over the host's; for ``model`` the declared value; for
                 ``tools`` the names that stay.
         """
         ...
@@ -58,55 +58,55 @@ class Seam(Protocol[R]):
 
 
 class Pending(Generic[R]):
-    """The decisions of one request, until it is known what became of them.
+    """The decisions of one request, until it is known whether they were applied.
 
     Args:
-        seam: Reads the request at a point.
+        seam: The reader of the request.
     """
 
     def __init__(self, seam: Seam[R]) -> None:
         self.seam = seam
         self._open: list[tuple[PendingDecision, Point, object]] = []
 
-    def add(self, unsettled: Sequence[PendingDecision], point: Point, expected: object) -> None:
-        """Wait for what is sent, which says ``expected`` if the choice was applied."""
-        self._open += [(decision, point, expected) for decision in unsettled]
+    def add(self, decisions: Sequence[PendingDecision], point: Point, expected: object) -> None:
+        """Add decisions at a point, where the request reads ``expected`` if they are applied."""
+        self._open += [(decision, point, expected) for decision in decisions]
 
     def settle_sent(self, request: R) -> None:
-        """Report the decisions of a request that is sent now: applied, or replaced behind us."""
-        waiting, self._open = self._open, []
-        for unsettled, point, expected in waiting:
+        """Report the decisions of a request that is sent now: applied, or replaced after us."""
+        pending, self._open = self._open, []
+        for decision, point, expected in pending:
             is_applied = self.seam.value_at(point, request) == expected
-            unsettled.settle(None if is_applied else REPLACED)
+            decision.settle(None if is_applied else REPLACED)
 
-    def over(self) -> None:
+    def settle_unsent(self) -> None:
         """Report the decisions of a request that was never sent; nothing if it was."""
-        waiting, self._open = self._open, []
-        settle([unsettled for unsettled, _, _ in waiting], "not_asked")
+        pending, self._open = self._open, []
+        settle([decision for decision, _, _ in pending], "not_asked")
 
 
 class Choices:
-    """Decides what one run asks of models and tools.
+    """Decides the requests and tool calls of one run.
 
     Args:
-        runtime: Who decides.
+        runtime: The running system, which decides.
         handle: The run.
     """
 
     def __init__(self, runtime: Runtime, handle: RunHandle) -> None:
         self._runtime = runtime
         self._handle = handle
-        self._kept: dict[str, tuple[str, object]] = {}
+        self._for_run: dict[str, tuple[str, object]] = {}
 
     def change_request(
         self, seam: Seam[R], request: R, known: Mapping[str, object]
     ) -> tuple[R, Pending[R]]:
-        """Return the request as it was decided to be sent, and what waits for its being sent.
+        """Return the request with the choices in it, and the decisions that wait until it is sent.
 
         Args:
-            seam: How the request is read and changed.
+            seam: The reader and editor of the request.
             request: The host's own.
-            known: The situation, of ``common_text.situation_of``.
+            known: The situation, of ``common.situation_of``.
 
         A point at which the seam raises is left to the host, and counted as a failure.
         """
@@ -118,13 +118,13 @@ class Choices:
                 if declared is not None and seam.value_at(point, request) is not None:
                     request = self._change(pending, declared, request, known)
             except Exception as error:  # noqa: BLE001  # the host's code
-                tell(self._runtime, Kind.DECISION, error)
+                report_failure(self._runtime, Kind.DECISION, error)
         return request, pending
 
     def veto(self, known: Mapping[str, object]) -> str | None:
         """Return the text for the model in place of a tool's result; ``None`` to let it run.
 
-        Ask for each call, and let the host do what is returned: it is reported as applied.
+        Call it for each call of a tool, and let the host obey: the choice is reported as applied.
 
         Args:
             known: The situation, with the tool's name as ``tool``.
@@ -133,36 +133,36 @@ class Choices:
         if declared is None:
             return None
         allowed = {*declared.allowed_options(known), OWN}
-        chosen, made = self._ask_runtime(declared, OWN, allowed, known)
-        settle(made)
-        return None if chosen == OWN else str(declared.options[chosen])
+        choice, decisions = self._decide(declared, OWN, allowed, known)
+        settle(decisions)
+        return None if choice == OWN else str(declared.options[choice])
 
-    def again(
+    def should_retry(
         self,
         known: Mapping[str, object],
         *,
         own: bool,
         unsettled: list[PendingDecision] | None = None,
     ) -> bool:
-        """Say whether what failed is tried again.
+        """Return whether to retry what failed.
 
         Args:
             known: The situation, with what failed as ``what``.
-            own: Whether the host would.
-            unsettled: Takes a decision for what the host would not do, to be settled when it is
-                known whether that happened; ``None`` settles it at once.
+            own: Whether the host would retry it.
+            unsettled: Takes a decision against the host's own choice, to be settled when it is
+                known whether it was obeyed; ``None`` settles it at once.
         """
         declared = self._declaration(Point.RETRY)
         if declared is None:
             return own
         name = next((name for name, value in declared.options.items() if value is own), OWN)
         allowed = {*declared.allowed_options(known), name}
-        chosen, made = self._ask_runtime(declared, name, allowed, known)
-        if chosen == name or unsettled is None:
-            settle(made)
+        choice, decisions = self._decide(declared, name, allowed, known)
+        if choice == name or unsettled is None:
+            settle(decisions)
         else:
-            unsettled += made
-        return own if chosen == name else bool(declared.options[chosen])
+            unsettled += decisions
+        return own if choice == name else bool(declared.options[choice])
 
     def _declaration(self, point: Point) -> DeclaredDecision | None:
         declared = declared_decision(point, self._runtime.settings.decisions)
@@ -176,27 +176,27 @@ class Choices:
         known: Mapping[str, object],
     ) -> R:
         seam, point = pending.seam, Point(declared.point)
-        own, allowed = _offered_by(seam, declared, request, known)
-        if declared.every is Every.RUN and point in self._kept:
-            kept, value = self._kept[point]
-            return request if kept == own else _put(seam, point, request, value)
-        name, unsettled = self._ask_runtime(declared, own, allowed, known)
+        own, allowed = _own_and_allowed(seam, declared, request, known)
+        if declared.every is Every.RUN and point in self._for_run:
+            name, value = self._for_run[point]
+            return request if name == own else _put(seam, point, request, value)
+        name, decisions = self._decide(declared, own, allowed, known)
         changed = request
         try:
             if name != own:
                 changed = _put(seam, point, request, declared.options[name])
         except Exception as error:
-            settle(unsettled, f"error: {type(error).__name__}")
+            settle(decisions, f"error: {type(error).__name__}")
             raise
-        pending.add(unsettled, point, seam.value_at(point, changed))
-        self._kept[point] = name, declared.options.get(name)
+        pending.add(decisions, point, seam.value_at(point, changed))
+        self._for_run[point] = name, declared.options.get(name)
         return changed
 
-    def _ask_runtime(
+    def _decide(
         self, declared: DeclaredDecision, own: str, allowed: set[str], known: Mapping[str, object]
     ) -> tuple[str, list[PendingDecision]]:
         """Return the name of the choice, and the decisions to be settled."""
-        unsettled: list[PendingDecision] = []
+        decisions: list[PendingDecision] = []
         choice = self._runtime.decide(
             self._handle,
             declared.point,
@@ -206,14 +206,14 @@ class Choices:
             allowed=allowed,
             exploit_only=declared.exploit_only or None,
             start=declared.exposure or 0.0,
-            unsettled=unsettled,
+            unsettled=decisions,
         )
-        return str(choice.option), unsettled
+        return str(choice.option), decisions
 
 
-def settle(unsettled: Sequence[PendingDecision], why_not: str | None = None) -> None:
-    """Record decisions: as applied, or why not."""
-    for decision in unsettled:
+def settle(decisions: Sequence[PendingDecision], why_not: str | None = None) -> None:
+    """Report decisions as applied, or why they were not."""
+    for decision in decisions:
         decision.settle(why_not)
 
 
@@ -223,29 +223,31 @@ def fill_prompt(text: str, own: str) -> str:
     return filled if own else filled.strip()
 
 
-def _offered_by(
+def _own_and_allowed(
     seam: Seam[R], declared: DeclaredDecision, request: R, known: Mapping[str, object]
 ) -> tuple[str, set[str]]:
-    """Return the name of what the host does by itself, and the options allowed this time."""
+    """Return the name of the host's own choice, and the options allowed this time."""
     allowed = {*declared.allowed_options(known)}
     own = OWN
     if declared.point == Point.MODEL:
         own = next((n for n, value in declared.options.items() if seam.is_own(request, value)), OWN)
     elif declared.point == Point.TOOLS:
         names = _names(seam.value_at(Point.TOOLS, request))
-        kept = {name: _kept_of(names, value) for name, value in declared.options.items()}
-        own = next((name for name, stay in kept.items() if stay == names), OWN)
-        allowed -= {name for name, stay in kept.items() if not stay and declared.options[name]}
+        subsets = {name: _subset(names, value) for name, value in declared.options.items()}
+        own = next((name for name, subset in subsets.items() if subset == names), OWN)
+        allowed -= {
+            name for name, subset in subsets.items() if not subset and declared.options[name]
+        }
     return own, {*allowed, own}
 
 
 def _put(seam: Seam[R], point: Point, request: R, value: object) -> R:
     if point is Point.TOOLS:
-        value = _kept_of(_names(seam.value_at(point, request)), value)
+        value = _subset(_names(seam.value_at(point, request)), value)
     elif point is Point.PROMPT:
         own = seam.instructions(request)
         value = fill_prompt(str(value), own)
-        if value == own:  # what the host has of them stays, such as no message at all
+        if value == own:  # the host's request stays, be it one without any message
             return request
     return seam.put(point, request, value)
 
@@ -254,7 +256,7 @@ def _names(value: object) -> list[str]:
     return [str(name) for name in value] if isinstance(value, list | tuple) else []
 
 
-def _kept_of(names: Sequence[str], value: object) -> list[str]:
+def _subset(names: Sequence[str], value: object) -> list[str]:
     """Return those of the host's tools that an option names; never one that it does not have."""
     wanted = {*value} if isinstance(value, list | tuple) else set()
     return [name for name in names if name in wanted]

@@ -1,11 +1,10 @@
 """The adapter of langchain and langgraph: every chain, graph and agent is seen, by one callback.
 
-The host asks a list of hooks for callbacks whenever something runs; ours has one in it. What an
-agent asks of its model is decided where ``create_agent`` makes the request, and whether a tool runs
-where langgraph's node of tools would run it.
+The host asks a list of hooks for callbacks whenever something runs; ours adds one. An agent's
+requests to its model are decided where ``create_agent`` makes them, and whether a tool runs where
+langgraph's node of tools would run it.
 
-People, evaluators and judges value a run by ``create_feedback``, with the id that langchain gave
-it.
+People, evaluators and judges rate a run by ``create_feedback``, with the id that langchain gave it.
 """
 
 from contextvars import ContextVar
@@ -33,17 +32,17 @@ CALLBACKS = (
     "on_tool_end",
     "on_tool_error",
 )
-"""What is used of the host's ``BaseCallbackHandler``."""
+"""The attributes of the host's ``BaseCallbackHandler`` that are used."""
 
 CONTEXTS = ("langchain_core.runnables.config", "langgraph._internal._runnable")
-"""Where the host enters the context of what runs inside a run."""
+"""The modules in which the host enters the context of the steps in a run."""
 
 
-_OURS = "tau_live_langchain"
+_HOOK = "tau_live_langchain"
 
 
 def probe() -> str | None:
-    """Say what of the host's layout is missing, or ``None`` if all is there."""
+    """Return what is missing of the host's layout; ``None`` if nothing is."""
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.tracers import context
 
@@ -63,7 +62,7 @@ def attach(in_force: InForce) -> Detach:
     with Patches() as patches:
         handler = TauHandler(in_force)
         acting = Acting(in_force, handler)
-        _register(handler, _OURS, patches)
+        _register(handler, _HOOK, patches)
         for name in CONTEXTS:
             patches.when(name, partial(_enter_runs, handler, patches))
         patches.when("langchain_core.callbacks.manager", partial(wrap_managers, patches))
@@ -78,7 +77,7 @@ def attach(in_force: InForce) -> Detach:
 
 
 def _register(handler: Any, name: str, patches: Patches) -> None:
-    """Let the host have a callback whenever something runs; the latest of a name is the one."""
+    """Give the host a callback for whatever runs, in place of an earlier one of the same name."""
     from langchain_core.tracers import context
 
     hooks = context._configure_hooks  # noqa: SLF001  # the host has no way to take one out again
@@ -95,7 +94,7 @@ def _register(handler: Any, name: str, patches: Patches) -> None:
 
 
 def _report_interruptions(ours: "TauHandler", patches: Patches, module: Any) -> None:
-    """Let graphs tell that they are interrupted, which they tell nobody that a hook brought."""
+    """Let graphs report interruptions, which they do not to the callbacks of hooks."""
     from tau_live_hooks.langchain_graphs import TauGraphHandler
 
     handler = TauGraphHandler(ours)
@@ -107,7 +106,7 @@ def _report_interruptions(ours: "TauHandler", patches: Patches, module: Any) -> 
                 manager.add_handler(handler)
         return manager
 
-    # whom a graph tells that it is interrupted
+    # they return the callbacks to which a graph reports that it is interrupted
     for name in (
         "get_sync_graph_callback_manager_for_config",
         "get_async_graph_callback_manager_for_config",
@@ -117,23 +116,22 @@ def _report_interruptions(ours: "TauHandler", patches: Patches, module: Any) -> 
 
 
 def _enter_runs(ours: "TauHandler", patches: Patches, module: Any) -> None:
-    """Let what runs inside a run know that it does, such as ``tau_live.reward`` in a tool."""
+    """Make a run the current one for the code in it, such as ``tau_live.reward`` in a tool."""
 
     def enter(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
         context = wrapped(*args, **kwargs)
         try:
             config = args[0] if args else kwargs["config"]
             handle = ours.handle_of(getattr(config.get("callbacks"), "parent_run_id", None))
-            around = api.current()  # what runs inside gets a copy of the context
-            if handle is not None and (around is None or around.handle is not handle):
+            current = api.current()  # what runs inside gets a copy of the context
+            if handle is not None and (current is None or current.handle is not handle):
                 api.enter(handle)
         except Exception as error:  # noqa: BLE001  # the border to the host
             pass_on(error)
         return context
 
-    if hasattr(module, "_set_config_context"):  # which alone runs in that context
+    if hasattr(module, "_set_config_context"):  # it alone runs in that context
         patches.wrap(module, "_set_config_context", enter)
 
 
 ADAPTER = Adapter(host="langchain", module=MODULE, probe=probe, attach=attach)
-"""How langchain is attached."""

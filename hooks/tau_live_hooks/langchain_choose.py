@@ -1,14 +1,12 @@
 """The seams of langchain's agents: the request of a model, and the call of a tool.
 
 The agent's graph stays as it is: ``create_agent`` makes each request by the name ``ModelRequest``,
-and what stands behind that name here returns the request as it was decided. With a middleware of
-ours instead, the graph would get other edges, and a node of tools where it has none.
+and the wrapper of that name returns the request with the choices in it. With a middleware of ours
+instead, the graph would get other edges, and a node of tools where it has none.
 
-It has the attributes of the request of ``create_agent``, so that it is read and changed alike.
-
-The host's async manager of callbacks calls, for those models alone, either the callbacks that run
-inline or the others, never both; and ours runs inline. So it is called without ours, as it would be
-if we were not there, and ours is called afterwards, before the request is sent.
+For models of plain text alone, the host's async manager calls either the callbacks that run inline
+or the others, never both; and ours runs inline. So it is called without ours, as it would be if we
+were not there, and ours is called afterwards, before the request is sent.
 """
 
 import copy
@@ -26,7 +24,7 @@ from tau_live_hooks.langchain_events import own_metadata, tool_names
 from tau_live_hooks.langchain_record import Step, TauHandler, in_tool
 from tau_live_hooks.patches import Patches
 
-HOST_GIVES = frozenset(
+RESERVED = frozenset(
     {
         "messages",
         "input",
@@ -39,14 +37,14 @@ HOST_GIVES = frozenset(
         "run_name",
     }
 )
-"""What the host itself gives to a model, so that it cannot be a setting of one."""
+"""The arguments that the host itself passes to a model, so that they cannot be settings of one."""
 
 
 class RequestSeam:
     """Reads and changes the host's ``ModelRequest``; nothing of it is kept."""
 
     def value_at(self, point: Point, request: Any) -> object:
-        """Return what a request says at a point, as a copy that can be compared."""
+        """Return a request's value at a point, as a copy that can be compared."""
         if point is Point.MODEL:
             return id(request.model)
         if point is Point.PARAMS:
@@ -56,9 +54,9 @@ class RequestSeam:
         return self.instructions(request) if getattr(request, "has_prompt", True) else None
 
     def is_own(self, request: Any, model: object) -> bool:
-        """Say whether an option is the model of the request anyway."""
-        named = isinstance(model, str) and model in model_names(request.model)
-        return named or model is request.model
+        """Return whether an option is the request's own model."""
+        is_named = isinstance(model, str) and model in model_names(request.model)
+        return is_named or model is request.model
 
     def instructions(self, request: Any) -> str:
         """Return the agent's own instructions."""
@@ -74,8 +72,8 @@ class RequestSeam:
                 model_settings={**(request.model_settings or {}), **settable(value)}
             )
         if point is Point.TOOLS:
-            stay = [tool for tool in few(request.tools) if {*tool_names([tool])} & {*value}]
-            return request.override(tools=stay)
+            tools = [tool for tool in few(request.tools) if {*tool_names([tool])} & {*value}]
+            return request.override(tools=tools)
         from langchain_core.messages import SystemMessage
 
         return request.override(system_message=SystemMessage(content=value))
@@ -85,7 +83,7 @@ def model_of(value: object, *, tools: bool) -> Any:
     """Return the model that an option stands for.
 
     Raises:
-        TypeError: It is not a model, or does not accept tools, and is to be.
+        TypeError: It is not a model, or does not accept tools although there are some.
     """
     from langchain_core.runnables import Runnable
 
@@ -102,7 +100,7 @@ def model_of(value: object, *, tools: bool) -> Any:
 
 
 def takes_tools(model: Any) -> bool:
-    """Say whether a model can be given tools."""
+    """Return whether a model accepts tools."""
     from langchain_core.language_models import BaseChatModel
 
     own = getattr(type(model), "bind_tools", None)
@@ -113,14 +111,14 @@ def settable(value: object) -> dict[str, object]:
     """Return the settings that an option stands for.
 
     Raises:
-        ValueError: There is one among them that the host gives by itself.
+        ValueError: One of them is an argument that the host passes itself.
     """
     settings = (
         {as_text(name): item for name, item in value.items()} if isinstance(value, Mapping) else {}
     )
-    taken = sorted(settings.keys() & HOST_GIVES)
-    if taken:
-        raise ValueError(f"{', '.join(taken)} cannot be a setting: the host gives it")
+    reserved = sorted(settings.keys() & RESERVED)
+    if reserved:
+        raise ValueError(f"{', '.join(reserved)} cannot be a setting: the host gives it")
     return settings
 
 
@@ -149,7 +147,7 @@ def situation(step: Step, request: Any) -> dict[str, object]:
 
 
 def call_situation(step: Step, call: Mapping[str, Any]) -> dict[str, object]:
-    """Return what is known before a tool is run."""
+    """Return the situation before a tool is run."""
     known = {**_of_run(step), "tool": as_text(call.get("name"))}
     return situation_of(known, own_metadata(step.run.metadata))
 
@@ -160,29 +158,29 @@ def _of_run(step: Step) -> dict[str, object]:
     return {**known, "node": node} if node else known
 
 
-WAYS = ("invoke", "ainvoke", "stream", "astream")
+METHODS = ("invoke", "ainvoke", "stream", "astream")
 """The methods of the host's ``BaseChatModel`` that send a request."""
 
-_SHAPES = ("tool_choice", "response_format", "ls_structured_output_format")
+_FORMATS = ("tool_choice", "response_format", "ls_structured_output_format")
 
 
 @dataclass(frozen=True, slots=True)
 class RawRequest:
-    """A call of a model.
+    """A call of a model, with the attributes of ``create_agent``'s request, to be read alike.
 
     Attributes:
-        model: Which one.
+        model: The model.
         content: The prompt or messages.
-        given: With which named arguments.
+        kwargs: The named arguments.
     """
 
     model: Any
     content: Any
-    given: Mapping[str, Any]
+    kwargs: Mapping[str, Any]
 
     @property
     def messages(self) -> list[Any]:
-        """The messages, where it was given a list of them."""
+        """The messages, if its content is a list of them."""
         return self.content if isinstance(self.content, list) else []
 
     @property
@@ -193,51 +191,51 @@ class RawRequest:
 
     @property
     def has_prompt(self) -> bool:
-        """True where its instructions can be replaced."""
+        """True if its instructions can be replaced."""
         return bool(self.messages)
 
     @property
     def tools(self) -> list[Any]:
-        """The tools it may ask for, unless its answer has to have the shape of one."""
-        shaped = any(self.given.get(name) for name in _SHAPES)
-        return [] if shaped else few(self.given.get("tools"))
+        """The tools it may call; none where the answer has to have a given format."""
+        is_formatted = any(self.kwargs.get(name) for name in _FORMATS)
+        return [] if is_formatted else few(self.kwargs.get("tools"))
 
     @property
     def model_settings(self) -> dict[str, Any]:
         """The other arguments of the call."""
         bound = {"tools", "tool_choice", "stop", "response_format", "config"}
-        return {name: value for name, value in self.given.items() if name not in bound}
+        return {name: value for name, value in self.kwargs.items() if name not in bound}
 
     def override(self, **changed: Any) -> "RawRequest":
-        """Return the request with something else in it.
+        """Return the request with changes.
 
         Raises:
-            TypeError: What is bound to the model is written for models of its own class.
+            TypeError: Its bound tools or format are written for models of its own class.
         """
         if "model" in changed:
             other = changed["model"]
-            bound = any(self.given.get(name) for name in ("tools", *_SHAPES))
-            if bound and type(other) is not type(self.model):
+            is_bound = any(self.kwargs.get(name) for name in ("tools", *_FORMATS))
+            if is_bound and type(other) is not type(self.model):
                 raise TypeError(f"its tools are written for {type(self.model).__name__}")
             return replace(self, model=other)
         if "model_settings" in changed:
-            return replace(self, given={**self.given, **changed["model_settings"]})
+            return replace(self, kwargs={**self.kwargs, **changed["model_settings"]})
         if "tools" in changed:
-            return replace(self, given={**self.given, "tools": changed["tools"]})
+            return replace(self, kwargs={**self.kwargs, "tools": changed["tools"]})
         rest = self.messages[1:] if self.system_message is not None else self.messages
         return replace(self, content=[changed["system_message"], *rest])
 
 
 EXECUTES = ("_execute_tool_sync", "_execute_tool_async")
-"""What runs a tool, in langgraph's node of tools."""
+"""The methods that run a tool, in langgraph's node of tools."""
 
 
 class Acting:
-    """Decides what the agents of this process ask of models, and which tools run.
+    """Decides the requests of this process's agents to models, and which tools run.
 
     Args:
         in_force: Returns the running system.
-        handler: Knows what goes on.
+        handler: Knows the open runs.
     """
 
     def __init__(self, in_force: InForce, handler: TauHandler) -> None:
@@ -249,7 +247,7 @@ class Acting:
         if not hasattr(getattr(factory, "ModelRequest", None), "override"):
             return
         patches.wrap(factory, "ModelRequest", self._new_request)
-        # what puts the agent's own middleware around the asking of a model
+        # these compose the agent's own middleware around a model's request
         for name in ("_chain_model_call_handlers", "_chain_async_model_call_handlers"):
             if hasattr(factory, name):
                 patches.wrap(factory, name, self._chain)
@@ -262,10 +260,10 @@ class Acting:
                 patches.wrap(node, name, wrapper)
 
     def wrap_models(self, patches: Patches, module: Any) -> None:
-        """Decide what the nodes of graphs ask of models by themselves."""
+        """Decide the requests that the nodes of graphs make by themselves."""
         model = getattr(module, "BaseChatModel", None)
-        if all(hasattr(model, name) for name in WAYS):
-            for name in WAYS:
+        if all(hasattr(model, name) for name in METHODS):
+            for name in METHODS:
                 if name in vars(model):
                     patches.wrap(model, name, self._request_model)
 
@@ -274,18 +272,18 @@ class Acting:
         if changed is None:
             return ask(*args, **kwargs)
         if changed.model is model:
-            return ask(changed.content, *args[1:], **changed.given)
-        return getattr(changed.model, ask.__name__)(changed.content, *args[1:], **changed.given)
+            return ask(changed.content, *args[1:], **changed.kwargs)
+        return getattr(changed.model, ask.__name__)(changed.content, *args[1:], **changed.kwargs)
 
     def _acts(self) -> bool:
         runtime = self._border.safely(self._border.in_force)
         return runtime is not None and runtime.settings.act
 
     def _change_raw(self, model: Any, args: Any, kwargs: Any) -> Any:
-        step = self._here()
+        step = self._current_step()
         if step is None or step.pending is not None or not args or in_tool(step):
             return None
-        if step.run.metadata.get("ls_integration") != "langgraph":  # its author drew the graph
+        if step.run.metadata.get("ls_integration") != "langgraph":  # a graph of its author's own
             return None
         return self._change_request(RawRequest(model, args[0], kwargs), step)
 
@@ -295,7 +293,7 @@ class Acting:
         return request if changed is None else changed
 
     def _change_created(self, request: Any) -> Any:
-        return self._change_request(request, self._here())
+        return self._change_request(request, self._current_step())
 
     @staticmethod
     def _change_request(request: Any, step: Step | None) -> Any:
@@ -308,7 +306,7 @@ class Acting:
         return changed
 
     def _chain(self, chain: Any, _instance: Any, args: Any, kwargs: Any) -> Any:
-        """Let what all middleware is around tell which request it was left with."""
+        """Let the innermost handler report the request that all middleware has left it with."""
         composed = chain(*args, **kwargs)
         if composed is None:
             return None
@@ -323,7 +321,7 @@ class Acting:
         return execute(request)
 
     def _note_sent(self, request: Any) -> None:
-        step = self._here()
+        step = self._current_step()
         if step is not None and step.pending is not None:
             step.pending = (step.pending[0], request)
 
@@ -357,7 +355,7 @@ class Acting:
 
     def _veto(self, request: Any) -> Any:
         """Return the message in place of a tool's result; ``None`` to let it run."""
-        step = self._here()
+        step = self._current_step()
         if step is None or step.run.choices is None:
             return None
         call = request.tool_call
@@ -373,27 +371,27 @@ class Acting:
         from langgraph.errors import GraphBubbleUp
         from langgraph.prebuilt import tool_node
 
-        step = self._here()
+        step = self._current_step()
         if step is None or step.run.choices is None or isinstance(error, GraphBubbleUp):
             return None
         if getattr(node, "_wrap_tool_call", None) or getattr(node, "_awrap_tool_call", None):
-            return None  # the agent's own middleware sees to it
+            return None  # the agent's own middleware handles it
         known = {**call_situation(step, request.tool_call), "what": "tool"}
-        if not step.run.choices.again({**known, "error": type(error).__name__}, own=False):
+        if not step.run.choices.should_retry({**known, "error": type(error).__name__}, own=False):
             return None
         text = tool_node.TOOL_CALL_ERROR_TEMPLATE.format(error=repr(error))
         self._safely(self._handler.note_retry, step, request.tool_call)
         return _message(request.tool_call, text)
 
-    def _here(self) -> Step | None:
-        """Return the run of the host in which this is called."""
+    def _current_step(self) -> Step | None:
+        """Return the host's step in which this is called."""
         from langchain_core.runnables.config import var_child_runnable_config
 
         config = var_child_runnable_config.get() or {}
         return self._handler.step(getattr(config.get("callbacks"), "parent_run_id", None))
 
     def _safely(self, step: Callable[..., Any], *args: Any) -> Any:
-        """Return what a step of ours returns, or ``None`` if it fails."""
+        """Run a step of ours and return its result, or ``None`` if it fails."""
         return self._border.safely(step, *args, kind=Kind.DECISION)
 
 
@@ -404,7 +402,7 @@ def _message(call: Any, text: str) -> Any:
 
 
 def wrap_managers(patches: Patches, module: Any) -> None:
-    """Let the host's own callbacks be called whether or not ours is among them."""
+    """Let the host call other callbacks as if ours were not among them."""
 
     async def on_llm_start(wrapped: Any, manager: Any, args: Any, kwargs: Any) -> Any:
         ours, others = _without_ours(manager)
@@ -412,7 +410,7 @@ def wrap_managers(patches: Patches, module: Any) -> None:
             return await wrapped(*args, **kwargs)
         runs = await wrapped.__func__(others, *args, **kwargs)
         with suppress(Exception):  # the border to the host
-            _tell(ours, manager, *args, runs=runs, **kwargs)
+            _start_models(ours, manager, *args, runs=runs, **kwargs)
         return runs
 
     manager = getattr(module, "AsyncCallbackManager", None)
@@ -433,10 +431,10 @@ def _without_ours(manager: Any) -> tuple[TauHandler | None, Any]:
     return None, manager
 
 
-def _tell(
+def _start_models(
     ours: TauHandler, manager: Any, serialized: Any, prompts: Any, *, runs: Any, **details: Any
 ) -> None:
-    """Report the requests to ours, and let it see how each ends."""
+    """Report the requests to our callback, and add it to those that see how each ends."""
     details.pop("run_id", None)
     for prompt, run in zip(prompts, runs, strict=True):
         run.handlers = manager.handlers

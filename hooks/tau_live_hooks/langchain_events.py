@@ -1,6 +1,6 @@
 """Fields of our events from langchain's objects; nothing here imports the host.
 
-Everything is read by name and may be missing: an older or newer host then tells less.
+Everything is read by name and may be missing: an older or newer host then reports less.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -20,10 +20,10 @@ ROLES: Mapping[str, str] = {
     "tool": "tool",
     "function": "tool",
 }
-"""Who says a message, by the host's name of its type."""
+"""The role of a message, by the host's name for its type."""
 
 SESSIONS = ("thread_id", "session_id", "conversation_id")
-"""By which names a run's metadata may tell the conversation, the first one first."""
+"""The names of the conversation's id in a run's metadata, by precedence."""
 
 _TOKENS: Mapping[str, str] = {
     "cache_read": "cache_read_tokens",
@@ -66,14 +66,14 @@ def text_of(value: Any) -> Content | None:
 
 
 def _is_flat(value: Any) -> bool:
-    """Say whether a value is a dictionary of names with scalars, none of which is a message."""
+    """Return whether a value is a dictionary of names and scalars, without messages."""
     if type(value) is not dict or len(value) > _ENTRIES or "messages" in value:
         return False
     return _NAMES.issuperset(map(type, value)) and _SCALARS.issuperset(map(type, value.values()))
 
 
 def _readable(value: Any, room: Iterator[int], *, depth: int) -> Any:
-    """Return a value with what each message in it says in its place, as far as there is room."""
+    """Return a value with each message in it as its role and content, as far as there is room."""
     if next(room, None) is None or depth > _DEPTH or type(value) in _SCALARS:
         return value
     if hasattr(value, "content") and hasattr(value, "type"):
@@ -125,11 +125,11 @@ def model_name(
 def tool_names(tools: Iterable[Any]) -> Iterator[str]:
     """Yield the names of tools, however a provider writes them."""
     for tool in few(tools):
-        named = tool.get("function", tool) if isinstance(tool, Mapping) else tool
-        if isinstance(named, Mapping):
-            name = named.get("name") or named.get("type")
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else tool
+        if isinstance(function, Mapping):
+            name = function.get("name") or function.get("type")
         else:
-            name = getattr(named, "name", None) or named
+            name = getattr(function, "name", None) or function
         if isinstance(name, str):
             yield name
 
@@ -168,11 +168,11 @@ def tokens_of(response: Any, messages: Sequence[Any]) -> dict[str, float]:
 
 def answer_of(response: Any, messages: Sequence[Any]) -> dict[str, object]:
     """Return the fields of a model request's end."""
-    about = [getattr(message, "response_metadata", None) or {} for message in messages]
-    names = [known.get("model_name") or known.get("model") for known in about]
+    metadata = [getattr(message, "response_metadata", None) or {} for message in messages]
+    names = [item.get("model_name") or item.get("model") for item in metadata]
     names.append((getattr(response, "llm_output", None) or {}).get("model_name"))
-    reasons = [known.get("finish_reason") or known.get("stop_reason") for known in about]
-    ids = [known.get("id") for known in about]
+    reasons = [item.get("finish_reason") or item.get("stop_reason") for item in metadata]
+    ids = [item.get("id") for item in metadata]
     texts = [_text_of_message(message) for message in messages]
     return {
         "model_used": next((as_text(name) for name in names if name), None),
@@ -198,7 +198,7 @@ def _text_of_message(message: Any) -> str:
 
 def message_of(message: Any) -> dict[str, object]:
     """Return the fields of a message that is part of a conversation."""
-    read = _reading(message)
+    read = _reader_of(message)
     kind = as_text(read("type") or "")
     raw = {name: as_text(value) for name in _OF_A_MESSAGE if (value := read(name))}
     calls = read("tool_calls")
@@ -210,15 +210,15 @@ def message_of(message: Any) -> dict[str, object]:
     }
 
 
-def _reading(message: Any) -> Callable[[str], Any]:
-    """Return what reads an attribute of a message, ``None`` where it has none.
+def _reader_of(message: Any) -> Callable[[str], Any]:
+    """Return a function that reads an attribute of a message, ``None`` where it has none.
 
-    Pydantic takes 2 us to say that a model has none, and most have none of what is looked up.
+    Pydantic takes 2 us for an attribute that a model lacks, and most lack most of those read.
     """
     fields_alone = _has_fields_alone(type(message))  # type: ignore[arg-type]  # it can be hashed
     if fields_alone and getattr(message, "__pydantic_extra__", None) == {}:
-        held: dict[str, Any] = vars(message)
-        return held.get
+        attributes: dict[str, Any] = vars(message)
+        return attributes.get
     return lambda name: getattr(message, name, None)
 
 
@@ -230,8 +230,8 @@ def _has_fields_alone(kind: Hashable) -> bool:
 
 
 def message_key(message: Any) -> Hashable:
-    """Return what tells a message from others."""
-    read = _reading(message)
+    """Return a key that distinguishes a message from others."""
+    read = _reader_of(message)
     own = read("id")
     if own:
         return as_text(own)

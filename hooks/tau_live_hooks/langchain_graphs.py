@@ -13,7 +13,7 @@ class TauGraphHandler(GraphCallbackHandler):
     """Sees when a graph is interrupted; everything else is seen by ``TauHandler``.
 
     Args:
-        handler: Follows what runs.
+        handler: Follows the host's runs.
     """
 
     raise_error = True
@@ -31,6 +31,6 @@ class TauGraphHandler(GraphCallbackHandler):
         return self
 
     def on_interrupt(self, event: Any) -> None:
-        """Take that a graph waits, with its question."""
+        """Take the interruption of a graph, with its question."""
         with suppress(Exception):
             self._handler.interrupt(event.run_id, as_text(event.checkpoint_id), event.interrupts)

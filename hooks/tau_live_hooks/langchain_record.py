@@ -27,9 +27,9 @@ from tau_live_hooks.common import (
     RunBook,
     as_text,
     content_of,
+    enclosing_run,
     few,
     remember,
-    run_around,
     since,
 )
 from tau_live_hooks.common_choices import Choices, Pending
@@ -61,28 +61,26 @@ class Step:
 
     Attributes:
         id: The host's id of it.
-        key: By what it is known while it goes on.
+        key: Its key among the steps that have not ended.
         parent: The step around it.
         run: The rollout's run that it belongs to.
         kind: ``run``, ``step``, ``model``, ``tool`` or ``silent``.
         name: Its name.
         call_id: The model's id of the call, of a tool.
-        place: The superstep of the graph in which it runs; empty outside of one.
+        superstep: The superstep of the graph in which it runs; empty outside of one.
         task: The task of the graph that it is, or runs in.
-        began: When, by ``time.perf_counter``.
-        start: How it began, until that is reported.
-        turn: The turn in which it began.
-        children: What runs in it.
-        held: Steps in it that failed, which is not reported before it is known whether the host
-            tries again.
-        failure: Why it failed, when in epoch seconds, and after how many milliseconds.
+        started_at: Its start, by ``time.perf_counter``.
+        start: The details of its start, until that is reported.
+        turn: The turn in which it started.
+        children: The steps in it.
+        held: Failed steps in it, not reported until it is known whether the host tries again.
+        failure: Its error, the time of that in epoch seconds, and its duration in milliseconds.
         over: Whether it has ended.
-        pending: What was decided of a request in it, and the request, until that is sent.
+        pending: The decisions about a request in it, and the request, until that is sent.
         label: The name and kind under which it was reported.
     """
 
     __slots__ = (
-        "began",
         "call_id",
         "children",
         "failure",
@@ -95,10 +93,11 @@ class Step:
         "over",
         "parent",
         "pending",
-        "place",
         "run",
         "start",
+        "started_at",
         "streaming",
+        "superstep",
         "task",
         "turn",
     )
@@ -113,10 +112,10 @@ class Step:
         self.kind = kind
         self.name = name
         self.call_id: str | None = None
-        around = parent if parent is not None and parent.run is run else None
-        self.place: str = around.place if around is not None else ""
-        self.task: str = around.task if around is not None else ""
-        self.began = time.perf_counter()
+        outer = parent if parent is not None and parent.run is run else None
+        self.superstep: str = outer.superstep if outer is not None else ""
+        self.task: str = outer.task if outer is not None else ""
+        self.started_at = time.perf_counter()
         self.turn: int | None = None
         self.children: dict[str, Step] = {}
         self.held: list[Step] = []
@@ -130,14 +129,14 @@ class Step:
     def fail(self, error: BaseException) -> None:
         """Note that it failed just now."""
         self.over = True
-        self.failure = error, time.time(), since(self.began)
+        self.failure = error, time.time(), since(self.started_at)
 
     def raw(self) -> dict[str, object]:
-        """Return what is known of it that has no place of its own."""
-        around = self.around()
-        return {"step": around} if around else {}
+        """Return its details that have no field of their own."""
+        outer = self.outer_step()
+        return {"step": outer} if outer else {}
 
-    def around(self) -> str | None:
+    def outer_step(self) -> str | None:
         """Return the id of the nearest step around it that is reported as a step or a tool."""
         step = self.parent
         while step is not None and step.run is self.run:
@@ -148,12 +147,12 @@ class Step:
 
 
 class HostRun:
-    """One run: the reports of it, and what is still open.
+    """Reports one run, and keeps what is still open in it.
 
     Args:
         book: Takes its events.
-        session: The conversation.
-        ns: The place in the conversation's graph, by which it is found again; empty at its root.
+        session: The id of the conversation.
+        ns: The namespace in the conversation's graph, for its resumption; empty at the root.
     """
 
     def __init__(self, book: RunBook, *, session: str | None, ns: str) -> None:
@@ -167,50 +166,50 @@ class HostRun:
         self.waits = False
         self.at_limit = False
         self.inner: list[HostRun] = []
-        """What ran inside and waits, which only this run's resumption resumes."""
-        self.handed: set[str] = set()
+        """Runs inside it that wait, and that only this run's resumption resumes."""
+        self.handoff_targets: set[str] = set()
         self.metadata: Mapping[str, object] = _NOTHING
-        self._turn_place = ""
+        self._turn_superstep = ""
         self._turn_tasks: set[str] = set()
-        self.heard: OrderedDict[Hashable, None] = OrderedDict()
-        self._failed: set[str] = set()
+        self.message_keys: OrderedDict[Hashable, None] = OrderedDict()
+        self._failed_tasks: set[str] = set()
 
     def within(self, step: Step) -> dict[str, object]:
-        """Return where a step stands: in the turn in which it began, or in the step around it."""
+        """Return the ids of a step: of its span, and of the turn or the step around it."""
         turn = step.turn
         if turn is None or step.kind == "step":
-            return {"span_id": step.id, "turn": turn, "parent_span_id": step.around()}
+            return {"span_id": step.id, "turn": turn, "parent_span_id": step.outer_step()}
         return {"span_id": step.id, "turn": turn, "parent_span_id": f"turn:{turn}"}
 
-    def step_began(
+    def start_step(
         self, step: Step, kind: str, raw: Mapping[str, object], *, at: float | None = None
     ) -> None:
-        """Report that a node, a link or a retriever begins, or began some time ago."""
+        """Report the start of a node, a link or a retriever, now or at a time in epoch seconds."""
         step.turn = self.book.turn
         step.label = {"name": step.name, "step_kind": kind}
         when = {} if at is None else {"at": at}
         self.book.tell(ev.StepStart, {**step.label, **self.within(step), "raw": raw, **when})
-        if kind == "node" and step.task in self._failed:
-            self._failed.discard(step.task)
+        if kind == "node" and step.task in self._failed_tasks:
+            self._failed_tasks.discard(step.task)
             self.book.record_retry("step", reason=step.name)
 
-    def step_ended(
+    def end_step(
         self, step: Step, error: BaseException | None, status: ev.Status | None = None
     ) -> None:
-        """Report that a node, a link or a retriever is over."""
+        """Report the end of a node, a link or a retriever."""
         fields: dict[str, object] = {**step.label, **self.within(step)}
-        fields |= ended_with(error, status)
+        fields |= outcome_of(error, status)
         if fields["status"] is ev.Status.ERROR and step.task:
-            self._failed.add(step.task)
-        self.book.tell(ev.StepEnd, {**fields, "duration_ms": since(step.began)})
+            self._failed_tasks.add(step.task)
+        self.book.tell(ev.StepEnd, {**fields, "duration_ms": since(step.started_at)})
 
     def note_guard(self, step: Step, error: BaseException | None, output: Any) -> None:
-        """Report what a node of middleware did, or note that it was one request too many.
+        """Report what a node of middleware did, or note that a limit of requests was reached.
 
-        A node that jumps to the end, and an error that says so, kept the run from going on.
+        A node that jumps to the end, or raises an error of a guard, has stopped the run.
         """
         name, _, hook = step.name.rpartition(".")
-        if not name:  # as none of middleware has
+        if not name:  # a node of middleware has one
             return
         stage = _STAGES.get(hook)
         changes = output if isinstance(output, Mapping) else {}
@@ -230,33 +229,33 @@ class HostRun:
 
     def start_model(self, step: Step, fields: Mapping[str, object], messages: Any) -> None:
         """Report a model's request; each is a new turn, but for one that runs beside another."""
-        beside = step.place and step.place == self._turn_place
+        beside = step.superstep and step.superstep == self._turn_superstep
         if not beside or step.task in self._turn_tasks or self.book.turn is None:
             self.turns += 1
             self.book.begin_turn(self.turns)
-            self._turn_place, self._turn_tasks = step.place, set()
+            self._turn_superstep, self._turn_tasks = step.superstep, set()
         self._turn_tasks.add(step.task)
         step.turn = self.book.turn
-        self.listen(messages)
+        self.report_messages(messages)
         self.book.start_model(step.id, {**self.within(step), **fields, "raw": step.raw()})
 
-    def listen(self, messages: Any) -> None:
+    def report_messages(self, messages: Any) -> None:
         """Report the messages that are new."""
-        for place, message in enumerate(few(messages)):
+        for index, message in enumerate(few(messages)):
             key = langchain_events.message_key(message)
-            if key in self.heard:
+            if key in self.message_keys:
                 continue
-            remember(self.heard, key, None, limit=2_000)
-            self.book.tell(ev.Message, {**langchain_events.message_of(message), "index": place})
+            remember(self.message_keys, key, None, limit=2_000)
+            self.book.tell(ev.Message, {**langchain_events.message_of(message), "index": index})
 
     def end_model(self, step: Step, response: Any) -> None:
-        """Report what a model answered."""
+        """Report a model's answer."""
         messages = langchain_events.messages_in(response)
         answer = langchain_events.answer_of(response, messages)
         fields = {**self.within(step), **answer, "streaming": step.streaming}
         usage = langchain_events.tokens_of(response, messages)
         self.book.end_model(step.id, fields, usage=usage)
-        self.listen(messages)
+        self.report_messages(messages)
 
     def start_tool(self, step: Step, args: object) -> None:
         """Report that a tool is called."""
@@ -285,14 +284,14 @@ class HostRun:
         """Report that a model or a tool failed, some time ago."""
         if step.failure is None:
             return
-        error, at, took_ms = step.failure
-        details = {**self.within(step), **ended_with(error, status)}
-        details |= {"at": at, "duration_ms": took_ms}
+        error, at, duration_ms = step.failure
+        details = {**self.within(step), **outcome_of(error, status)}
+        details |= {"at": at, "duration_ms": duration_ms}
         if step.kind == "model":
             self.book.end_model(step.id, details)
             return
-        meant = details["status"] in {ev.Status.INTERRUPTED, ev.Status.OK}
-        details |= {"call_id": step.call_id, "is_error": not meant}
+        is_error = details["status"] not in {ev.Status.INTERRUPTED, ev.Status.OK}
+        details |= {"call_id": step.call_id, "is_error": is_error}
         self.book.end_tool(step.id, step.name, details)
 
     def end(self, error: BaseException | None, output: object = None) -> None:
@@ -300,7 +299,7 @@ class HostRun:
         if self.waits:
             self.book.interrupt("interrupt", resume_key=self.resume_key, payload=self.payload)
             return
-        self._leave()
+        self._abandon_inner()
         fields: dict[str, object] = {
             "output": langchain_events.text_of(output) if output is not None else None
         }
@@ -316,30 +315,30 @@ class HostRun:
         self.book.end(error, fields)
 
     def wait(self, payload: Any) -> None:
-        """Note that it waits for somebody, with its question unless that is known."""
+        """Note that it waits for somebody, with its question unless it has one already."""
         self.waits = True
         if self.payload is None:
             payload = few(payload) if isinstance(payload, list | tuple) else [payload]
             self.payload = content_of([getattr(item, "value", item) for item in payload])
 
-    def given_up(self) -> None:
-        """Report that nobody resumed it: the conversation went on without."""
-        self._leave()
+    def abandon(self) -> None:
+        """Report that nobody resumed it: the conversation went on without it."""
+        self._abandon_inner()
         self.book.handle.ended = False
         self.waits = False
-        over = {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
-        self.book.end(None, over)
+        outcome = {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
+        self.book.end(None, outcome)
 
-    def _leave(self) -> None:
-        """Give up what still waits inside, as nothing resumes it without this run."""
+    def _abandon_inner(self) -> None:
+        """Abandon the runs that wait inside, because nothing resumes them without this run."""
         inner, self.inner = self.inner, []
-        for waiting in inner:
-            if waiting.waits:
-                waiting.given_up()
+        for run in inner:
+            if run.waits:
+                run.abandon()
 
 
-def ended_with(error: BaseException | None, status: ev.Status | None = None) -> dict[str, object]:
-    """Return how a step ended that raised ``error``, or nothing."""
+def outcome_of(error: BaseException | None, status: ev.Status | None = None) -> dict[str, object]:
+    """Return the status and error of a step that raised ``error``, or nothing if it is ``None``."""
     if error is None:
         return {"status": status or ev.Status.OK}
     names = _names(error)
@@ -356,7 +355,7 @@ def ended_with(error: BaseException | None, status: ev.Status | None = None) -> 
 
 
 def is_wait(error: BaseException | None) -> bool:
-    """Say whether an exception says that the host waits for somebody."""
+    """Return whether an exception means that the host waits for somebody."""
     return bool(_names(error) & _WAITS)
 
 
@@ -365,7 +364,7 @@ def _names(error: BaseException | None) -> set[str]:
 
 
 AGENT = "langchain_create_agent"
-"""What ``ls_integration`` is in the metadata of a graph that ``create_agent`` made."""
+"""The ``ls_integration`` in the metadata of a graph that ``create_agent`` made."""
 
 _UNNAMED = frozenset({"LangGraph", ""})
 
@@ -375,11 +374,11 @@ class Start(NamedTuple):
 
     Attributes:
         name: Its name.
-        inputs: What it is given.
-        metadata: What its caller and the host say of it.
-        at: When, in epoch seconds.
-        tags: What its caller and the host say of it, too.
-        run_type: ``prompt`` or ``parser``, of those.
+        inputs: Its inputs.
+        metadata: The metadata of its caller and the host.
+        at: Epoch seconds.
+        tags: The tags of its caller and the host.
+        run_type: ``prompt`` or ``parser``, of those; else ``None``.
     """
 
     name: str
@@ -391,27 +390,27 @@ class Start(NamedTuple):
 
     @property
     def agent(self) -> str:
-        """The agent's name, or else that of the graph or chain."""
+        """The agent's name, or else the graph's or the chain's."""
         name = self.metadata.get("lc_agent_name")
         return as_text(name) if name and self.name in {*_UNNAMED, name} else self.name or "agent"
 
 
 def is_agent(start: Start, parent: Step) -> bool:
-    """Say whether a graph that runs inside another run is an agent of its own.
+    """Return whether a graph that runs inside another run is an agent of its own.
 
-    It is one if ``create_agent`` made it, if a tool runs it, or if it was given a name. What runs
-    in an agent has that agent's metadata, so a mark counts only where it is another one.
+    It is one if ``create_agent`` made it, if a tool runs it, or if it was given a name. A graph in
+    an agent inherits that agent's metadata, so marks count only where they differ from those.
     """
     own = (start.metadata.get("ls_integration"), start.metadata.get("lc_agent_name"))
-    around = parent.run.metadata
-    theirs = (around.get("ls_integration"), around.get("lc_agent_name"))
-    if own[0] == AGENT and own != theirs:
+    outer = parent.run.metadata
+    inherited = (outer.get("ls_integration"), outer.get("lc_agent_name"))
+    if own[0] == AGENT and own != inherited:
         return True
     return start.name not in _UNNAMED or in_tool(parent)
 
 
 def in_tool(parent: Step) -> bool:
-    """Say whether something runs in a tool of its run."""
+    """Return whether a child of this step runs in a tool of its run."""
     step: Step | None = parent
     while step is not None and step.run is parent.run:
         if step.kind == "tool":
@@ -421,14 +420,14 @@ def in_tool(parent: Step) -> bool:
 
 
 def hand_over(step: Step, error: BaseException) -> None:
-    """Report the run around an agent that it hands over to another node, if it does."""
+    """Report to the run around an agent that the agent hands over to another node, if it does."""
     command = next(iter(getattr(error, "args", ())), None)
     if type(error).__name__ != "ParentCommand" or step.parent is None:
         return
-    around = step.parent.run
+    outer = step.parent.run
     for to in _targets(getattr(command, "goto", ())):
-        around.handed.add(to)
-        around.book.tell(ev.Handoff, {"from_agent": step.name, "to_agent": to})
+        outer.handoff_targets.add(to)
+        outer.book.tell(ev.Handoff, {"from_agent": step.name, "to_agent": to})
 
 
 def _targets(goto: Any) -> Iterator[str]:
@@ -439,7 +438,7 @@ def _targets(goto: Any) -> Iterator[str]:
 
 
 def fail_or_hold(step: Step, error: BaseException) -> None:
-    """Report that a model or a tool failed, or keep it while the step around it goes on."""
+    """Report that a model or a tool failed, or hold that until the step around it ends."""
     step.fail(error)
     is_plain = isinstance(error, Exception) and "GraphBubbleUp" not in _names(error)
     if step.parent is None or not is_plain:
@@ -449,17 +448,17 @@ def fail_or_hold(step: Step, error: BaseException) -> None:
 
 
 def report_retries(parent: Step, step: Step) -> None:
-    """Report the failures in a step that the host tries again now."""
+    """Report the held failures that a new step in the same parent retries."""
     for held in [*parent.held]:
-        same = held.kind == step.kind and held.call_id == step.call_id
-        if same and (step.kind == "model" or held.name == step.name):
+        is_same = held.kind == step.kind and held.call_id == step.call_id
+        if is_same and (step.kind == "model" or held.name == step.name):
             parent.held.remove(held)
             step.run.fail_step(held, ev.Status.RETRY)
             step.run.book.record_retry(step.kind, reason=step.name)
 
 
 def release_failures(step: Step) -> None:
-    """Report the failures in a step that is over: nothing tries them again."""
+    """Report the held failures in a step that is over: nothing retries them."""
     held, step.held = step.held, []
     for failed in held:
         failed.run.fail_step(failed)
@@ -469,13 +468,13 @@ HOST = "langchain"
 
 
 KNOWN_LIMIT = 10_000
-"""So many interrupted runs are known, which may be resumed in this process, and so many others."""
+"""The most interrupted runs that are kept, to be resumed in this process, and the most others."""
 
 _PARTS = frozenset({"prompt", "parser"})
 
 
 def _key_of(run_id: object) -> int | str:
-    """Return by what a run of the host is known; a UUID hashes itself in Python."""
+    """Return the key of a run of the host; not its UUID, which is hashed in Python."""
     if type(run_id) is UUID:
         return run_id.int
     text = as_text(run_id)
@@ -487,25 +486,25 @@ def _key_of(run_id: object) -> int | str:
 
 
 def callback(step: Callable[..., object]) -> Callable[..., None]:
-    """Return a method that the host may call: what fails in it is reported, and goes no further."""
+    """Return a method that the host may call: its failures are reported, and go no further."""
 
     @wraps(step)
-    def take(self: "TauHandler", *args: Any, **details: Any) -> None:
+    def method(self: "TauHandler", *args: Any, **details: Any) -> None:
         self.border.safely(partial(step, self, *args, **details))
 
-    return take
+    return method
 
 
 class TauHandler(BaseCallbackHandler):
-    """Sees every run of the host in this process, and follows what runs inside what; there is one.
+    """Sees every run of the host in this process, and follows how they nest; there is one.
 
-    It is called in the thread or task in which things happen, so that their order is theirs.
+    The host calls it in the thread or task in which things happen, and so in their order.
 
     Args:
         in_force: Returns the running system.
 
     Attributes:
-        border: What every callback passes.
+        border: The guard around every callback.
     """
 
     raise_error = True
@@ -526,7 +525,7 @@ class TauHandler(BaseCallbackHandler):
         return self
 
     def step(self, run_id: object) -> Step | None:
-        """Return a run of the host that goes on; ``None`` if it is not known, or not ours now."""
+        """Return an open run of the host; ``None`` if it is unknown, or of another runtime."""
         step = self._steps.get(_key_of(run_id))
         if step is None or step.over:
             return None
@@ -536,7 +535,7 @@ class TauHandler(BaseCallbackHandler):
     def on_chain_start(self, serialized: Any, inputs: Any, **details: Any) -> None:
         """Take the start of a graph, a node, a chain or a link of one.
 
-        Whether it is a graph is known from what begins in it first, so it is reported only then.
+        Its first child shows whether it is a graph, so it is reported only then.
         """
         run_id = details["run_id"]
         start = Start(
@@ -554,16 +553,16 @@ class TauHandler(BaseCallbackHandler):
                 self._begin_run(run_id, None, start)
             return
         step = self._add(run_id, parent, parent.run, kind="step", name=start.name)
-        if "langsmith:hidden" in start.tags:  # the host hides it from those who look on
+        if "langsmith:hidden" in start.tags:  # the host hides it from observers
             step.kind = "silent"
         elif is_node:
             known = start.metadata
             step.task = ns = as_text(known.get("langgraph_checkpoint_ns") or "")
-            step.place = f"{ns.rpartition('|')[0]}/{as_text(known.get('langgraph_step'))}"
+            step.superstep = f"{ns.rpartition('|')[0]}/{as_text(known.get('langgraph_step'))}"
             names = [
                 name for name in ("langgraph_step", "langgraph_checkpoint_ns") if name in known
             ]
-            step.run.step_began(step, "node", {name: as_text(known[name]) for name in names})
+            step.run.start_step(step, "node", {name: as_text(known[name]) for name in names})
         else:
             step.start = start
 
@@ -574,8 +573,8 @@ class TauHandler(BaseCallbackHandler):
 
     @callback
     def on_chain_error(self, error: BaseException, **details: Any) -> None:
-        """Take that a graph, a node, a chain or a link of one raised."""
-        step = self._over(details.get("run_id"))
+        """Take the error of a graph, a node, a chain or a link of one."""
+        step = self._close(details.get("run_id"))
         if step is None:
             return
         for child in [*step.children.values()]:
@@ -584,25 +583,25 @@ class TauHandler(BaseCallbackHandler):
             step.run.wait(next(iter(getattr(error, "args", ())), ()))
         if step.kind == "run":
             hand_over(step, error)
-            self._run_over(step, error, None)
+            self._end_run(step, error, None)
         elif step.kind == "step":
-            step.run.step_ended(step, error)
+            step.run.end_step(step, error)
             step.run.note_guard(step, error, None)
         self._forget(step)
 
     @callback
     def on_chat_model_start(self, serialized: Any, messages: Any, **details: Any) -> None:
         """Take a model's request."""
-        listed = [message for many in few(messages) for message in few(many)]
-        self._start_model(serialized, listed, details)
+        flat = [message for batch in few(messages) for message in few(batch)]
+        self._start_model(serialized, flat, details)
 
     @callback
     def on_llm_start(self, serialized: Any, prompts: Any, **details: Any) -> None:
-        """Take the request of a model that knows no messages."""
+        """Take the request of a model of plain text, without messages."""
         self._start_model(serialized, prompts, details)
 
     def _start_model(self, serialized: Any, messages: Any, details: dict[str, Any]) -> None:
-        """Report a model's request; one that nothing runs around is a run of one turn."""
+        """Report a model's request; one outside of any run is a run of one turn."""
         run_id, metadata = details["run_id"], details.get("metadata") or {}
         params = details.get("invocation_params") or {}
         fields = langchain_events.request_of(serialized, params, metadata)
@@ -625,7 +624,7 @@ class TauHandler(BaseCallbackHandler):
 
     @callback
     def on_llm_new_token(self, _token: Any = None, **details: Any) -> None:
-        """Take that a piece of an answer came."""
+        """Take a piece of an answer."""
         step = self._model(details.get("run_id"))
         if step is not None and not step.streaming:
             step.streaming = True
@@ -636,7 +635,7 @@ class TauHandler(BaseCallbackHandler):
 
     @callback
     def on_llm_end(self, response: Any, **details: Any) -> None:
-        """Take what a model answered."""
+        """Take the answer of a model."""
         step = self._model(details.get("run_id"))
         if step is not None:
             step.over = True
@@ -645,7 +644,7 @@ class TauHandler(BaseCallbackHandler):
 
     @callback
     def on_llm_error(self, error: BaseException, **details: Any) -> None:
-        """Take that a model did not answer."""
+        """Take the error of a model."""
         step = self._model(details.get("run_id"))
         if step is not None:
             fail_or_hold(step, error)
@@ -653,7 +652,7 @@ class TauHandler(BaseCallbackHandler):
 
     @callback
     def on_tool_start(self, serialized: Any, input_str: Any, **details: Any) -> None:
-        """Take that a tool is called; one that nothing runs around is left out."""
+        """Take the call of a tool; one outside of any run is left out."""
         name, inputs = _name(serialized, details) or "tool", details.get("inputs")
         parent = self._parent(details.get("parent_run_id"))
         if parent is not None:
@@ -663,43 +662,43 @@ class TauHandler(BaseCallbackHandler):
             step.run.start_tool(step, input_str if inputs is None else inputs)
 
     def note_retry(self, node: Step, call: Mapping[str, Any]) -> None:
-        """Take that the model gets a tool's failure, so that it tries again."""
-        again = Step("", node, run=node.run, kind="tool", name=as_text(call.get("name")))
-        again.call_id = call.get("id")
-        report_retries(node, again)
+        """Report that the model gets a tool's failure, so that it tries again."""
+        retry = Step("", node, run=node.run, kind="tool", name=as_text(call.get("name")))
+        retry.call_id = call.get("id")
+        report_retries(node, retry)
 
     @callback
     def on_tool_end(self, output: Any, **details: Any) -> None:
-        """Take what a tool returned."""
-        step = self._over(details.get("run_id"))
+        """Take the result of a tool."""
+        step = self._close(details.get("run_id"))
         if step is not None:
             step.run.end_tool(step, output)
 
     @callback
     def on_tool_error(self, error: BaseException, **details: Any) -> None:
-        """Take that a tool raised."""
-        step = self._over(details.get("run_id"))
+        """Take the error of a tool."""
+        step = self._close(details.get("run_id"))
         if step is not None:
             fail_or_hold(step, error)
 
     @callback
     def on_retriever_start(self, serialized: Any, _query: Any, **details: Any) -> None:
-        """Take the query of a retriever; one that nothing runs around is left out."""
+        """Take the query of a retriever; one outside of any run is left out."""
         parent = self._parent(details.get("parent_run_id"))
         if parent is not None:
             name = _name(serialized, details) or "retriever"
             step = self._add(details["run_id"], parent, parent.run, kind="step", name=name)
-            step.run.step_began(step, "retriever", {})
+            step.run.start_step(step, "retriever", {})
 
     @callback
     def on_retriever_end(self, _documents: Any, **details: Any) -> None:
-        """Take what a retriever returned."""
+        """Take the end of a retriever."""
         self._end_chain(details.get("run_id"), None)
 
     on_retriever_error = on_chain_error
 
     def interrupt(self, run_id: object, checkpoint_id: str, payloads: Sequence[Any]) -> None:
-        """Take that a graph waits for somebody, with its question."""
+        """Note that a graph waits for somebody, with its question."""
         step = self.step(run_id)
         if step is None or step.kind != "run":
             return
@@ -721,20 +720,20 @@ class TauHandler(BaseCallbackHandler):
         return None if known is None else rollout_id_of(HOST, known)
 
     def _end_chain(self, run_id: object, output: Any) -> None:
-        step = self._over(run_id)
+        step = self._close(run_id)
         if step is None:
             return
         if step.kind == "run":
-            self._run_over(step, None, output)
+            self._end_run(step, None, output)
         elif step.kind == "step":
-            step.run.step_ended(step, None)
+            step.run.end_step(step, None)
             step.run.note_guard(step, None, output)
         self._forget(step)
 
     def _parent(self, run_id: object, *, of_node: bool = False) -> Step | None:
-        """Return the run around one that begins now, which says what that one is."""
+        """Return the step around one that starts now, and report what that shows it to be."""
         parent = self._steps.get(_key_of(run_id))
-        while parent is not None and parent.over:  # what it began goes on without it
+        while parent is not None and parent.over:  # its children go on without it
             parent = parent.parent
         if parent is None or parent.run.book.runtime is not self._in_force():
             return None
@@ -742,7 +741,7 @@ class TauHandler(BaseCallbackHandler):
         return parent
 
     def _settle(self, step: Step, *, has_node: bool) -> None:
-        """Report what began as a run, if it is an agent's graph, and as a step if it is not."""
+        """Report the start of a step: as a run if it is an agent's graph, else as a step."""
         start, step.start = step.start, None
         if start is None:
             return
@@ -750,7 +749,7 @@ class TauHandler(BaseCallbackHandler):
         if has_node and parent is not None and is_agent(start, parent):
             self._become_run(step, parent, start)
         else:
-            step.run.step_began(step, start.run_type or "chain", {}, at=start.at)
+            step.run.start_step(step, start.run_type or "chain", {}, at=start.at)
 
     def _begin_run(self, run_id: object, parent: Step | None, start: Start) -> Step | None:
         run = self._new_run(run_id, parent, start)
@@ -759,11 +758,11 @@ class TauHandler(BaseCallbackHandler):
         return self._add(run_id, parent, run, kind="run", name=start.agent)
 
     def _become_run(self, step: Step, parent: Step, start: Start) -> None:
-        """Let a step be a run of its own."""
+        """Make a step a run of its own."""
         run = self._new_run(step.id, parent, start)
         if run is not None:
             step.run, step.kind, step.name = run, "run", start.agent
-            step.place = step.task = ""
+            step.superstep = step.task = ""
 
     def _new_run(self, run_id: object, parent: Step | None, start: Start) -> HostRun | None:
         if (runtime := self._in_force()) is None:
@@ -771,13 +770,13 @@ class TauHandler(BaseCallbackHandler):
         session = langchain_events.session_of(start.metadata)
         ns = as_text(start.metadata.get("langgraph_checkpoint_ns") or "") if parent else ""
         waited = self._take_waiting((session, ns, start.agent), start.inputs, nested=bool(parent))
-        around = run_around()
+        outer = enclosing_run()
         if parent is not None:
-            around, trigger = parent.run.book.handle, "tool" if in_tool(parent) else None
-            if trigger is None and start.agent in parent.run.handed:
+            outer, trigger = parent.run.book.handle, "tool" if in_tool(parent) else None
+            if trigger is None and start.agent in parent.run.handoff_targets:
                 trigger = "handoff"
         else:
-            around, trigger = None if around is None or around.ended else around, "user"
+            outer, trigger = None if outer is None or outer.ended else outer, "user"
         own_id, resumed = as_text(run_id), None
         if waited is not None:
             answer = getattr(start.inputs, "resume", None)
@@ -788,7 +787,7 @@ class TauHandler(BaseCallbackHandler):
             key=own_id if waited is None else waited.book.handle.run_id,
             session=session,
             metadata=langchain_events.own_metadata(start.metadata),
-            parent=around,
+            parent=outer,
             host=HOST,
             fields={
                 "at": start.at,
@@ -803,9 +802,9 @@ class TauHandler(BaseCallbackHandler):
             remember(self._runs, own_id, handle.run_id, limit=KNOWN_LIMIT)
         run = HostRun(RunBook(runtime, handle, agent=start.agent), session=session, ns=ns)
         run.metadata = start.metadata
-        if waited is not None:  # take over what was reported of the attempt before this one
+        if waited is not None:  # continue the counts of the attempt before this one
             run.turns = waited.turns
-            run.heard = waited.heard  # it is one conversation
+            run.message_keys = waited.message_keys  # it is one conversation
             run.inner, waited.waits = waited.inner, False
         if runtime.settings.act:
             run.choices = Choices(runtime, handle)
@@ -814,17 +813,17 @@ class TauHandler(BaseCallbackHandler):
     def _take_waiting(
         self, key: tuple[str | None, str, str], inputs: Any, *, nested: bool
     ) -> HostRun | None:
-        """Return the run that waited here; one that is not resumed is over."""
+        """Return the run that waited here; abandon it if this does not resume it."""
         with self._lock:
             waiting = self._waiting.pop(key, None)
         if waiting is None or not waiting.waits:
             return None
         if nested or inputs is None or getattr(inputs, "resume", None) is not None:
             return waiting
-        waiting.given_up()
+        waiting.abandon()
         return None
 
-    def _run_over(self, step: Step, error: BaseException | None, output: Any) -> None:
+    def _end_run(self, step: Step, error: BaseException | None, output: Any) -> None:
         run = step.run
         run.waits = run.waits and run.session is not None and (error is None or is_wait(error))
         for child in [*step.children.values()]:
@@ -838,18 +837,18 @@ class TauHandler(BaseCallbackHandler):
                 step.parent.run.inner.append(run)
 
     def _end_alone(self, step: Step, error: BaseException | None, response: Any) -> None:
-        """End the run of a model that nothing ran around."""
+        """End the run of a model's request outside of any other run."""
         parent = step.parent
         if parent is None or parent.children.get(f"model:{parent.id}") is not step:
             return
         parent.over = True
-        answered = langchain_events.messages_in(response) if response is not None else None
+        messages = langchain_events.messages_in(response) if response is not None else None
         release_failures(parent)
-        self._run_over(parent, error, answered)
+        self._end_run(parent, error, messages)
         self._forget(parent)
 
     def _end_orphan(self, step: Step, error: BaseException | None) -> None:
-        """End what its host never ends, because something around it is over."""
+        """End a step that its host never ends, because a step around it is over."""
         was_over, step.over = step.over, True
         for child in [*step.children.values()]:
             self._end_orphan(child, error)
@@ -859,12 +858,12 @@ class TauHandler(BaseCallbackHandler):
         release_failures(step)
         status = ev.Status.UNKNOWN if error is None else ending_of(error)[0]
         if step.kind == "run":
-            self._run_over(step, error, None)
+            self._end_run(step, error, None)
         elif step.kind in {"tool", "model"}:
             step.fail(error or RuntimeError("it did not end"))
             step.run.fail_step(step, status)
         elif step.kind == "step":
-            step.run.step_ended(step, error, status)
+            step.run.end_step(step, error, status)
         self._forget(step)
 
     def _model(self, run_id: object) -> Step | None:
@@ -873,13 +872,13 @@ class TauHandler(BaseCallbackHandler):
             return step.children.get(f"model:{as_text(run_id)}")
         return step
 
-    def _over(self, run_id: object) -> Step | None:
-        """Return what is over now, with nothing of it left to report but its end."""
+    def _close(self, run_id: object) -> Step | None:
+        """Return a step that is over now, with nothing of it left to report but its end."""
         step = self.step(run_id)
         if step is not None:
             step.over = True
             if step.pending is not None:
-                step.pending[0].over()
+                step.pending[0].settle_unsent()
             self._settle(step, has_node=False)
             release_failures(step)
         return step
@@ -887,7 +886,7 @@ class TauHandler(BaseCallbackHandler):
     def _add(
         self, run_id: object, parent: Step | None, run: HostRun, *, kind: str, name: str
     ) -> Step:
-        """Return a step that begins now."""
+        """Return a step that starts now."""
         step = Step(as_text(run_id), parent, run=run, kind=kind, name=name)
         step.key = _key_of(run_id)
         with self._lock:
@@ -897,7 +896,7 @@ class TauHandler(BaseCallbackHandler):
         return step
 
     def _forget(self, step: Step) -> None:
-        """Forget a run that is over with all of its steps, inside which nothing begins any more."""
+        """Forget a run that is over, with all of its steps: nothing starts in them any more."""
         if step.kind != "run":
             return
         with self._lock:
@@ -913,7 +912,7 @@ class TauHandler(BaseCallbackHandler):
 
 
 def _name(serialized: Any, details: dict[str, Any]) -> str | None:
-    """Return the name of what begins, as the host's own tracers have it."""
+    """Return the name of a step that starts, as the host's own tracers have it."""
     if details.get("name"):
         return as_text(details["name"])
     if not serialized:
@@ -923,15 +922,15 @@ def _name(serialized: Any, details: dict[str, Any]) -> str | None:
 
 
 SOURCE = "langsmith"
-"""Who says so, of such a reward."""
+"""The source of such a reward."""
 
 
 class Feedback:
-    """Lets the feedback that LangSmith is given be a reward too.
+    """Takes the feedback that is given to LangSmith as a reward too.
 
     Args:
         in_force: Returns the running system.
-        handler: Knows which rollout a run of the host belongs to.
+        handler: Knows the rollout of each run of the host.
     """
 
     def __init__(self, in_force: InForce, handler: TauHandler) -> None:
@@ -939,7 +938,7 @@ class Feedback:
         self._handler = handler
 
     def wrap_schemas(self, patches: Patches, module: Any) -> None:
-        """Take the feedback of any LangSmith client, where it writes that down to be sent."""
+        """Take the feedback of any LangSmith client, where it writes it to be sent."""
         if hasattr(module, "FeedbackCreate"):
             patches.wrap(module, "FeedbackCreate", self._write)
 

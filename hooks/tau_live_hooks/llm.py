@@ -1,8 +1,8 @@
 """The adapter of llm: every prompt and chain is seen, made in Python or by its command.
 
-llm has no callbacks around its models. So the few methods through which each way of asking one goes
-are wrapped: where a response drives its model, where a chain makes its responses, and where tools
-are executed. The models of ``llm_models``, which our plugin registers, choose through it.
+llm has no callbacks around its models. So the few methods that every prompt passes through are
+wrapped: where a response drives its model, where a chain makes its responses, and where tools are
+executed. The models of ``llm_models``, which our plugin registers, choose through it.
 """
 
 import inspect
@@ -24,7 +24,7 @@ WRAPPED = (
 
 
 def probe() -> str | None:
-    """Say what of the host's layout is missing, or ``None`` if all is there."""
+    """Return what is missing of the host's layout; ``None`` if nothing is."""
     from llm import models
 
     for owner, name in WRAPPED:
@@ -40,7 +40,7 @@ def probe() -> str | None:
 
 
 def attach(in_force: InForce) -> Detach:
-    """Let every prompt and chain be seen; return what undoes it; nothing where that is so."""
+    """Let every prompt and chain be seen, unless they are already; return what undoes it."""
     from llm import models
 
     from tau_live_hooks.llm_record import Watch

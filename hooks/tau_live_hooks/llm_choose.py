@@ -23,7 +23,7 @@ class Requests:
         self._model_for = model_for
 
     def value_at(self, point: Point, request: RoutedRequest) -> object:
-        """Return the part of a request at a point."""
+        """Return a request's value at a point."""
         if point is Point.MODEL:
             return id(request.model)
         if point is Point.PROMPT:
@@ -35,7 +35,7 @@ class Requests:
         return stay if names else None
 
     def is_own(self, request: RoutedRequest, model: object) -> bool:
-        """Say whether an option is the model of the request anyway."""
+        """Return whether an option is the request's own model."""
         model_of_option = self._model_for(model)
         return model_of_option is not None and model_name(model_of_option) == model_name(
             request.model
@@ -56,9 +56,9 @@ class Requests:
         if point is Point.PROMPT:
             return replace(request, system=str(value))
         if point is Point.PARAMS:
-            over = dict(value) if isinstance(value, Mapping) else {}
+            params = dict(value) if isinstance(value, Mapping) else {}
             return replace(
-                request, options=request.model.Options(**{**request.options_set(), **over})
+                request, options=request.model.Options(**{**request.options_set(), **params})
             )
         names = value if isinstance(value, list | tuple) else ()
         return replace(request, tools=tuple(str(name) for name in names))
@@ -68,22 +68,22 @@ class Requests:
         return request.instructions()
 
     def suits(self, request: RoutedRequest, value: object) -> bool:
-        """Say whether a model can take a request: it is there, has its key, and takes all of it."""
+        """Return whether a model can answer a request: it exists, has its key, and supports it."""
         model = self._model_for(value)
         if model is None:
             return False
         try:
             options_for(request, model)
-            return _takes(model, request) and _has_key(model, request)
+            return _supports(model, request) and _has_key(model, request)
         except Exception as error:  # noqa: BLE001  # whatever a model raises then, it is left out
             pass_on(error)
             return False
 
 
 class RoutedChoices(Choices):
-    """Decides one run; of the models that are declared, those are offered that can answer."""
+    """Decides one run; of the declared models it offers those that can answer."""
 
-    _reach: tuple[Requests, RoutedRequest] | None = None
+    _routed: tuple[Requests, RoutedRequest] | None = None
 
     def route(
         self,
@@ -91,32 +91,36 @@ class RoutedChoices(Choices):
         model_for: Callable[[object], Any],
         known: Mapping[str, object],
     ) -> RoutedRequest:
-        """Return the request as it was decided, and report that it is sent.
+        """Return the request with the choices in it, and report that it is sent.
 
         Args:
-            request: What the host would ask.
+            request: The host's own.
             model_for: Returns the model that an option stands for, or ``None``.
-            known: What is known of the run.
+            known: The situation of the run.
         """
         seam = Requests(model_for)
-        self._reach = (seam, request)
+        self._routed = (seam, request)
         changed, pending = self.change_request(seam, request, _situation(request, known))
         pending.settle_sent(changed)
         return changed
 
     def _declaration(self, point: Point) -> DeclaredDecision | None:
         declared = super()._declaration(point)
-        if declared is None or point is not Point.MODEL or self._reach is None:
+        if declared is None or point is not Point.MODEL or self._routed is None:
             return declared
-        seam, request = self._reach
-        left = {name: rule for name, rule in declared.options.items() if seam.suits(request, rule)}
-        never = tuple(rule for rule in declared.never if rule.option in left)
-        exploit = tuple(name for name in declared.exploit_only if name in left)
-        return replace(declared, options=left, never=never, exploit_only=exploit) if left else None
+        seam, request = self._routed
+        options = {
+            name: model for name, model in declared.options.items() if seam.suits(request, model)
+        }
+        if not options:
+            return None
+        never = tuple(rule for rule in declared.never if rule.option in options)
+        exploit = tuple(name for name in declared.exploit_only if name in options)
+        return replace(declared, options=options, never=never, exploit_only=exploit)
 
 
 def _situation(request: RoutedRequest, known: Mapping[str, object]) -> dict[str, object]:
-    """Return what is known before something is chosen."""
+    """Return the situation before a request is sent."""
     prompt = request.prompt
     return situation_of(
         {
@@ -131,8 +135,8 @@ def _situation(request: RoutedRequest, known: Mapping[str, object]) -> dict[str,
     )
 
 
-def _takes(model: Any, request: RoutedRequest) -> bool:
-    """Say whether a model can do what its host would not ask it otherwise."""
+def _supports(model: Any, request: RoutedRequest) -> bool:
+    """Return whether a model supports everything that a request contains."""
     from llm.models import _partition_tools
 
     prompt = request.prompt

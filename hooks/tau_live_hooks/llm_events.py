@@ -1,6 +1,6 @@
 """Fields of our events from llm's objects; nothing here imports the host.
 
-Everything is read by name and may be missing: an older or newer host then tells less.
+Everything is read by name and may be missing: an older or newer host then reports less.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,24 +18,24 @@ _KINDS: Mapping[str, str] = {
 }
 """The kinds of parts of a message, by the host's names of their classes."""
 
-_COUNTS = 20
-"""So many kinds of tokens are looked at, of each kind of detail."""
+_DETAIL_LIMIT = 20
+"""The most kinds of tokens that are read of each mapping of details."""
 
 
 def usage_of(response: Any) -> dict[str, float]:
-    """Return the tokens of an answer: what went in and came out, and the provider's details."""
+    """Return the tokens of an answer: of input and output, and the provider's details."""
     details: dict[str, object] = {}
     _flatten(getattr(response, "token_details", None), details)
-    given = {
+    counts = {
         "input_tokens": getattr(response, "input_tokens", None),
         "output_tokens": getattr(response, "output_tokens", None),
         "cache_read_tokens": details.pop("cached_tokens", None),
     }
-    return positive_counts({**details, **given})
+    return positive_counts({**details, **counts})
 
 
 def _flatten(details: object, flat: dict[str, object], *, depth: int = 4) -> None:
-    for name, value in few(details.items())[:_COUNTS] if isinstance(details, Mapping) else ():
+    for name, value in few(details.items())[:_DETAIL_LIMIT] if isinstance(details, Mapping) else ():
         if isinstance(value, Mapping) and depth:
             _flatten(value, flat, depth=depth - 1)
         else:
@@ -48,7 +48,7 @@ def model_name(model: Any) -> str | None:
 
 
 def provider_of(model: Any) -> str | None:
-    """Return who runs a model, as far as the name of the key that it needs says so."""
+    """Return the provider of a model, which is the name of the key that it needs."""
     needs = getattr(model, "needs_key", None)
     return needs if isinstance(needs, str) else None
 
@@ -123,7 +123,7 @@ def _reasons(answer: object) -> Iterator[str]:
 
 
 def messages_of(message: Any) -> Iterator[dict[str, object]]:
-    """Yield the fields of what one message of the host adds to the conversation."""
+    """Yield the fields of each part that a message of the host adds to the conversation."""
     for part in few(message.parts):
         name = type(part).__name__
         raw: dict[str, object] = {"part": _KINDS.get(name, name)}
@@ -141,7 +141,7 @@ def _content(part: Any) -> Content | None:
     return None if label is None else content_of(as_text(label))
 
 
-def new_of(messages: Sequence[Any]) -> int:
-    """Return the place of the first message that is new: after the last one of an assistant."""
-    answered = [n for n, message in enumerate(few(messages)) if message.role == "assistant"]
-    return answered[-1] + 1 if answered else 0
+def first_new(messages: Sequence[Any]) -> int:
+    """Return the index of the first new message: after the last one of an assistant."""
+    answers = [n for n, message in enumerate(few(messages)) if message.role == "assistant"]
+    return answers[-1] + 1 if answers else 0

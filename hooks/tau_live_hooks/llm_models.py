@@ -1,4 +1,4 @@
-"""The models ``tau`` of llm: each passes on to another model, which the policy may choose.
+"""The models ``tau`` of llm: each passes prompts on to another model, which the policy may choose.
 
 They can do what their own model can, the one that answers where nothing is chosen. With tau-live
 off, absent, or in doubt they are nothing but another name for it.
@@ -16,7 +16,7 @@ from tau_live.core.errors import pass_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedRequest:
-    """A prompt for a model, with the choices over the host's own request.
+    """A prompt for a model, with the choices in place of the host's own.
 
     Attributes:
         model: The model that answers.
@@ -85,22 +85,22 @@ def _instruct(prompt: Any, text: str) -> None:
 
 
 _RUNS = "tau_live_hooks.llm_record"
-"""Where the adapter keeps what it sees; imported by it alone, because much comes with it."""
+"""The module in which the adapter keeps its runs; only the adapter imports it: it costs much."""
 
 MODEL_ID = "tau"
 DEFAULT_ALIAS = "tau-default"
 """The alias of the model that answers where nothing is chosen; without it llm's default does."""
 
 
-def _of_own(name: str, otherwise: object) -> Any:
-    """Return a property with what the own model says; where there is none, ``otherwise``."""
+def _of_own(name: str, default: object) -> Any:
+    """Return a property that reads the own model's attribute; ``default`` where there is none."""
 
     def read(routing: "_Routing") -> Any:
         try:
-            return getattr(routing.own(), name, otherwise)
+            return getattr(routing.own(), name, default)
         except Exception as error:  # noqa: BLE001  # listing models must not fail for one of them
             pass_on(error)
-            return otherwise
+            return default
 
     return property(read)
 
@@ -108,7 +108,7 @@ def _of_own(name: str, otherwise: object) -> Any:
 class _Routing:
     """The common part of both kinds of routing models.
 
-    What llm asks of a model before it is used is answered by the model that it passes on to.
+    The attributes that llm reads of a model before using it are those of its own model.
     """
 
     kinds: ClassVar[tuple[type, ...]] = ()
@@ -122,7 +122,7 @@ class _Routing:
         raise NotImplementedError
 
     def models(self) -> dict[str, Any]:
-        """Return every other model of its kind by name and alias, as they were at first."""
+        """Return every other model of its kind by name and alias, as first listed."""
         if self._others is None:
             known = self._registered_models()
             self._others = {
@@ -159,10 +159,10 @@ class _Routing:
         )
 
     Options = _of_own("Options", llm.Options)
-    can_stream = _of_own("can_stream", otherwise=False)
-    supports_schema = _of_own("supports_schema", otherwise=False)
-    supports_tools = _of_own("supports_tools", otherwise=False)
-    supports_conversation = _of_own("supports_conversation", otherwise=True)
+    can_stream = _of_own("can_stream", default=False)
+    supports_schema = _of_own("supports_schema", default=False)
+    supports_tools = _of_own("supports_tools", default=False)
+    supports_conversation = _of_own("supports_conversation", default=True)
     attachment_types = _of_own("attachment_types", frozenset())
     supported_server_side_tools = _of_own("supported_server_side_tools", ())
 
@@ -177,12 +177,12 @@ class _Routing:
         own = RoutedRequest(model=self.own(), prompt=prompt, key=key)
         request = self._choose(own, response)
         response.set_resolved_model(request.model.model_id)
-        given = request.to_prompt()
+        routed = request.to_prompt()
         if isinstance(request.model, llm.KeyModel | llm.AsyncKeyModel):
             return request.model.execute(
-                given, stream, response, conversation, request.model.get_key(request.key)
+                routed, stream, response, conversation, request.model.get_key(request.key)
             )
-        return request.model.execute(given, stream, response, conversation)
+        return request.model.execute(routed, stream, response, conversation)
 
     def _choose(self, own: RoutedRequest, response: Any) -> Any:
         """Return the chosen request; the host's own whenever in doubt."""

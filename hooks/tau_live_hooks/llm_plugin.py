@@ -19,7 +19,7 @@ from tau_live.runtime.process_switch import is_on
 
 @hookimpl
 def register_models(register: Any) -> None:
-    """Register ``tau``, always: who made it the default must not lose llm by switching us off."""
+    """Register ``tau``, even while off: whoever made it the default must not lose llm by that."""
     try:
         llm_models = importlib.import_module("tau_live_hooks.llm_models")
         if llm_models.llm is not sys.modules["llm"]:  # it was imported anew

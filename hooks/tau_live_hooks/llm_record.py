@@ -1,9 +1,9 @@
 """One prompt or chain of llm, reported to the runtime; nothing here imports the host.
 
-A run is found again by the response that it belongs to, as long as its host keeps that.
+A run is looked up by the response that belongs to it, as long as its host keeps that.
 
-Each wrapper does the host's own step exactly once, hands on what it gave, and raises what it
-raised. What of ours fails is reported to the runtime and goes no further.
+Each wrapper does the host's own step exactly once, returns what it returned, and raises what it
+raised. A failure of ours is reported to the runtime and goes no further.
 
 A call that is vetoed, one of a tool that does not exist, and one that pauses the chain reach no
 callback at their end; those are reported from what the host returns or raises.
@@ -28,13 +28,13 @@ from tau_live_hooks.common import (
     RunBook,
     as_text,
     content_of,
+    enclosing_run,
     few,
     is_a,
     remember,
+    report_failure,
     reset,
-    run_around,
     situation_of,
-    tell,
 )
 from tau_live_hooks.llm_choose import RoutedChoices
 
@@ -44,18 +44,18 @@ _runs: WeakKeyDictionary[Any, "HostRun"] = WeakKeyDictionary()
 """The runs of this process, by response."""
 
 _paused: OrderedDict[tuple[str, str], str] = OrderedDict()
-"""The keys of those that wait, by id and name of the call that they wait in; the newest alone."""
+"""The keys of runs that wait, by id and name of the call that they wait in; only the newest."""
 
 _lock = Lock()
 
 
 class HostRun:
-    """A prompt or chain, each time that it is run.
+    """A prompt or chain, through all of its runs.
 
     Args:
         in_force: Returns the running system.
         kind: ``prompt`` or ``chain``.
-        source: What it belongs to: the response, or the chain.
+        source: The host's response, or its chain.
     """
 
     def __init__(self, in_force: InForce, kind: str, source: Any) -> None:
@@ -67,73 +67,73 @@ class HostRun:
         self._limit = getattr(source, "chain_limit", None)
         self._requests: Counter[str] = Counter()
         self._key: str | None = None
-        self._heard = 0
+        self._messages = 0
         self._output: str | None = None
         self.book: RunBook | None = None
         self.choices: RoutedChoices | None = None
 
     @property
     def is_chain(self) -> bool:
-        """True where more than one response may belong to it."""
+        """True if more than one response may belong to it."""
         return self._kind == "chain"
 
     def situation(self) -> dict[str, object]:
-        """Return what is known of the run before something is chosen."""
+        """Return the situation of the run before a choice."""
         turn = None if self.book is None else self.book.turn
         model = llm_events.model_name(self._model) or ""
         return {"model": model, "kind": self._kind, "step": turn or 0}
 
     def begin(self, key: str, *, pending: Sequence[Any] = ()) -> RunBook | None:
-        """Return the book of the run; started if it was not, or again if it had ended.
+        """Return the book of the run, after starting it if it is not running.
 
         Args:
-            key: The host's id of it, if it is started for the first time.
-            pending: The calls of tools that were left when it was stopped before.
+            key: The host's id of it, used the first time.
+            pending: The tool calls that were left when it was paused before.
         """
         runtime = self._in_force()
         if runtime is None:
             return None
-        going = self.book
-        if going is not None and going.runtime is runtime and not going.handle.ended:
-            return going
-        resumed, inside = _take_paused(pending), run_around()
+        book = self.book
+        if book is not None and book.runtime is runtime and not book.handle.ended:
+            return book
+        resumed, parent = _take_paused(pending), enclosing_run()
         self._key = self._key or (resumed[0] if resumed else key)
-        nested = inside is not None and inside.host == HOST
+        nested = parent is not None and parent.host == HOST
         trigger = "resume" if pending else "tool" if nested else "user"
         handle = runtime.begin_run(
             self._kind,
             key=self._key,
             session=self._session,
             metadata=None,
-            parent=inside,
+            parent=parent,
             host=HOST,
             fields={**llm_events.start_of(self._prompt, self._model), "trigger": trigger},
             **({} if resumed is None else {"resumed": {"resume_key": resumed[1]}}),
         )
         self.book = RunBook(runtime, handle)
         self.choices = RoutedChoices(runtime, handle) if runtime.settings.act else None
-        self._heard = llm_events.new_of(self._prompt.messages)
+        self._messages = llm_events.first_new(self._prompt.messages)
         return self.book
 
     def report_failure(self, error: Exception) -> None:
-        """Count and log what failed when its model was to be chosen."""
+        """Report a failure to choose its model."""
         with suppress(Exception):
             if self.book is not None:
-                tell(self.book.runtime, Kind.DECISION, error)
+                report_failure(self.book.runtime, Kind.DECISION, error)
 
-    def ask(self, response: Any) -> str:
-        """Report the request of a response; return the id of that step."""
+    def start_model(self, response: Any) -> str:
+        """Report the request of a response; return the id of its span."""
         book = self._open_book()
         self._requests[response.id] += 1
-        again = self._requests[response.id]
-        span_id = as_text(response.id) + (f"#{again}" if again > 1 else "")
+        attempt = self._requests[response.id]
+        span_id = as_text(response.id) + (f"#{attempt}" if attempt > 1 else "")
         messages = response.prompt.messages
         book.begin_turn()
-        self._listen(messages)
+        self._report_messages(messages)
         book.start_model(span_id, llm_events.request_of(response, messages))
         return span_id
 
-    def answer(self, response: Any, span_id: str, error: BaseException | None) -> None:
+    def end_model(self, response: Any, span_id: str, error: BaseException | None) -> None:
         """Report that its model has answered, that it did not, or that nobody reads on."""
         book = self._open_book()
         if error is None:
@@ -154,8 +154,8 @@ class HostRun:
         if error is None:
             if self._output:
                 message = {"role": "assistant", "content": content_of(self._output)}
-                place = {"index": self._heard, "raw": {"part": "text"}}
-                self.book.tell(ev.Message, {**message, **place})
+                details = {"index": self._messages, "raw": {"part": "text"}}
+                self.book.tell(ev.Message, {**message, **details})
             fields["output"] = content_of(self._output)
         elif self._is_limit(error):
             fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
@@ -177,13 +177,13 @@ class HostRun:
         message = f"Chain limit of {as_text(self._limit)} exceeded."
         return self.is_chain and isinstance(error, ValueError) and str(error) == message
 
-    def _listen(self, messages: Sequence[Any]) -> None:
+    def _report_messages(self, messages: Sequence[Any]) -> None:
         """Report the new messages; older ones were other runs'."""
         book = self._open_book()
-        for place in range(self._heard, len(messages)):
-            for fields in llm_events.messages_of(messages[place]):
-                book.tell(ev.Message, {**fields, "index": place})
-        self._heard = max(self._heard, len(messages))
+        for index in range(self._messages, len(messages)):
+            for fields in llm_events.messages_of(messages[index]):
+                book.tell(ev.Message, {**fields, "index": index})
+        self._messages = max(self._messages, len(messages))
 
     def _open_book(self) -> RunBook:
         if self.book is None:
@@ -225,9 +225,9 @@ class _Reading(NamedTuple):
     """The steps around reading the pieces of an answer, or the responses of a chain.
 
     Attributes:
-        enter: Called before the host makes the next one; returns what undoes that.
-        take: Called with it.
-        over: Called at the end, with the error if there is one; one that closes it too.
+        enter: Called before the host makes the next one; returns the token that undoes it.
+        take: Called with that one.
+        over: Called at the end, with the error if there is one, such as that of an early close.
     """
 
     enter: Callable[[], "Token[Any] | None"]
@@ -246,13 +246,13 @@ class Watch:
         self._border = Border(in_force)
 
     def watch_events(self, wrapped: Wrapped, response: Any, args: Any, kwargs: Any) -> Any:
-        """See what a model answers: for ``Response._iter_events``, which drives it once."""
+        """See the answer of a model: for ``Response._iter_events``, which drives it once."""
         pieces = self._border.safely(self._pieces, response)
-        made = wrapped(*args, **kwargs)
-        return made if pieces is None else self._read(made, pieces)
+        events = wrapped(*args, **kwargs)
+        return events if pieces is None else self._read(events, pieces)
 
     def watch_stream(self, wrapped: Wrapped, response: Any, args: Any, kwargs: Any) -> Any:
-        """See what a model answers: for ``AsyncResponse._ensure_async_generator``."""
+        """See the answer of a model: for ``AsyncResponse._ensure_async_generator``."""
         pieces = None
         if self._border.safely(hasattr, response, "_generator") is False:
             pieces = self._border.safely(self._pieces, response)
@@ -260,26 +260,26 @@ class Watch:
             return wrapped(*args, **kwargs)
         token = pieces.enter()
         try:
-            done = wrapped(*args, **kwargs)
+            result = wrapped(*args, **kwargs)
         except BaseException as error:
             pieces.over(error)
             raise
         finally:
             reset(token)
         self._border.safely(self._follow, pieces, response)
-        return done
+        return result
 
     def watch_chain(self, wrapped: Wrapped, chain: Any, args: Any, kwargs: Any) -> Any:
         """See a chain from its first response to its last: for ``ChainResponse.responses``."""
-        made = wrapped(*args, **kwargs)
+        responses = wrapped(*args, **kwargs)
         run = self._border.safely(self._chain, chain)
-        return made if run is None else self._read(made, self._links(run))
+        return responses if run is None else self._read(responses, self._links(run))
 
     def watch_chain_async(self, wrapped: Wrapped, chain: Any, args: Any, kwargs: Any) -> Any:
         """See a chain from its first response to its last: for its async twin."""
-        made = wrapped(*args, **kwargs)
+        responses = wrapped(*args, **kwargs)
         run = self._border.safely(self._chain, chain)
-        return made if run is None else self._read_async(made, self._links(run))
+        return responses if run is None else self._read_async(responses, self._links(run))
 
     def _pieces(self, response: Any) -> _Reading | None:
         if self._border.in_force() is None:
@@ -290,11 +290,11 @@ class Watch:
         book = run.begin(response.id)
         if book is None:
             return None
-        span_id, safely = run.ask(response), self._border.safely
+        span_id, safely = run.start_model(response), self._border.safely
         return _Reading(
             enter=partial(safely, enter, run),
             take=lambda _piece: safely(book.note_token, span_id),
-            over=partial(safely, run.answer, response, span_id),
+            over=partial(safely, run.end_model, response, span_id),
         )
 
     def _links(self, run: HostRun) -> _Reading:
@@ -306,12 +306,12 @@ class Watch:
         )
 
     @staticmethod
-    def _read(made: Iterator[Any], reading: _Reading) -> Iterator[Any]:
+    def _read(source: Iterator[Any], reading: _Reading) -> Iterator[Any]:
         try:
             while True:
                 token = reading.enter()
                 try:
-                    item = next(made)
+                    item = next(source)
                 except StopIteration:
                     break
                 finally:
@@ -324,12 +324,12 @@ class Watch:
         reading.over(None)
 
     @staticmethod
-    async def _read_async(made: Any, reading: _Reading) -> AsyncIterator[Any]:
+    async def _read_async(source: Any, reading: _Reading) -> AsyncIterator[Any]:
         try:
             while True:
                 token = reading.enter()
                 try:
-                    item = await made.__anext__()
+                    item = await source.__anext__()
                 except StopAsyncIteration:
                     break
                 finally:
@@ -338,14 +338,14 @@ class Watch:
                 yield item
         except BaseException as error:
             reading.over(error)
-            if is_a(error, GeneratorExit) and hasattr(made, "aclose"):
-                await made.aclose()
+            if is_a(error, GeneratorExit) and hasattr(source, "aclose"):
+                await source.aclose()
             raise
         reading.over(None)
 
     def _follow(self, pieces: _Reading, response: Any) -> None:
-        made = response._generator  # noqa: SLF001  # as it does
-        response._generator = self._read_async(made, pieces)  # noqa: SLF001
+        source = response._generator  # noqa: SLF001  # as it does
+        response._generator = self._read_async(source, pieces)  # noqa: SLF001
 
     def _chain(self, chain: Any) -> HostRun | None:
         in_force = self._border.in_force
@@ -391,7 +391,7 @@ class _Calls:
         in_force: Returns the running system.
         response: The response with the calls; it may not have been driven yet.
         chain: The chain that executes them, if one does.
-        pending: Those that are given by hand.
+        pending: The calls that were passed explicitly.
     """
 
     def __init__(
@@ -433,13 +433,13 @@ class _Calls:
         return {**kwargs, "before_call": before, "after_call": after}
 
     def over(self, results: Sequence[Any]) -> None:
-        """Report the ends without a callback: of what was vetoed, or does not exist."""
-        self._border.safely(self._rest, results)
+        """Report the ends without a callback: of calls that were vetoed, or of unknown tools."""
+        self._border.safely(self._end_open_results, results)
         if self._ends and self._run is not None:
             self._border.safely(self._run.end, None)
 
     def _fail(self, error: BaseException) -> None:
-        """Report the ends of what was still going on, and whether the chain waits."""
+        """Report the ends of the calls still open, and whether the chain waits."""
         self._border.safely(self._end_open, error)
         if self._run is None:
             return
@@ -449,11 +449,11 @@ class _Calls:
             self._border.safely(self._run.end, error)
 
     def _run_of_calls(self) -> HostRun | None:
-        """Return the run that the calls belong to; it goes on, or did until now."""
+        """Return the run that the calls belong to; it is running, or was until now."""
         if self._run is not None:
             return self._run
         run = run_of(self._response)
-        if run is None and self._chain is not None:  # it had stopped, and goes on with its tools
+        if run is None and self._chain is not None:  # it was paused, and goes on with its tools
             run = self._chain
             run.begin(self._response.id, pending=self._pending)
         elif run is None:  # the response comes from a store
@@ -505,19 +505,19 @@ class _Calls:
             book = self._run.book
             book.end_tool(_id(call), as_text(call.name), fields, error=error, status=status)
 
-    def _rest(self, results: Sequence[Any]) -> None:
-        waiting = list(self._open.values())
+    def _end_open_results(self, results: Sequence[Any]) -> None:
+        open_calls = list(self._open.values())
         for result in few(results):
-            meant = (result.tool_call_id, result.name)
-            for call in waiting:
-                if (call.tool_call_id, call.name) == meant:
-                    waiting.remove(call)
+            key = (result.tool_call_id, result.name)
+            for call in open_calls:
+                if (call.tool_call_id, call.name) == key:
+                    open_calls.remove(call)
                     self._end_result(call, result)
                     break
 
     def _end_open(self, error: BaseException) -> None:
         paused = is_a(error, _host().PauseChain)
-        self._rest(getattr(error, "tool_results", None) or () if paused else ())
+        self._end_open_results(getattr(error, "tool_results", None) or () if paused else ())
         for call in list(self._open.values()):
             waits = paused and call is getattr(error, "tool_call", None)
             del self._open[id(call)]
@@ -525,7 +525,7 @@ class _Calls:
 
 
 def _host() -> Any:
-    """Return the host as it is now: one that was imported anew has other exceptions."""
+    """Return the host's module as it is now: after a reload it has other exceptions."""
     import llm
 
     return llm

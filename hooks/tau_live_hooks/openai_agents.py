@@ -1,9 +1,9 @@
 """The adapter of openai-agents: every run of every agent is seen, traced or not.
 
-The host's lists of trace processors may be replaced by anybody, and its hooks are those of one
-call. So what calls the processors is wrapped, and so are the two ways in which agents run: one that
-returns, and one that streams. What finds the model of a request is wrapped too, to see the request
-and to decide it.
+Anybody may replace the host's list of trace processors, and its hooks are those of one call. So the
+callers of the processors are wrapped, and so are the two functions that run agents: one that
+returns, and one that streams. The function that gets the model of a request is wrapped too, to see
+the request and to decide it.
 """
 
 from typing import Any
@@ -15,20 +15,20 @@ MODULE = "agents.run"
 """Not ``agents``, which may well be somebody's own package."""
 
 STREAMED = frozenset({"streamed_result", "starting_agent", "starting_input", "hooks", "run_config"})
-"""What a streamed run is given by name."""
+"""The named arguments of a streamed run."""
 
 OPTIONAL = (
     ("agents.run_internal.tool_execution", "_execute_tool_input_guardrails", "gate_tool"),
     ("agents.run_internal.tool_execution", "_invoke_function_tool_with_metadata", "note_timeout"),
     ("agents.tool", "maybe_invoke_function_tool_failure_error_function", "note_failure"),
 )
-"""What may be missing: without the first there is no ``tool_gate``, without the others an error of
-a tool that its model sees has no type, and is a result like any other in runs without trace.
+"""Functions that may be missing: without the first there is no ``tool_gate``; without the others a
+tool's error that its model sees has no type, and is a result like any other in untraced runs.
 """
 
 
 def probe() -> str | None:
-    """Say what of the host's layout is missing, or ``None`` if all is there."""
+    """Return what is missing of the host's layout; ``None`` if nothing is."""
     import inspect
 
     from agents import lifecycle, run
@@ -65,13 +65,13 @@ def attach(in_force: InForce) -> Detach:
 
     with Patches() as patches:
         watch = Watch(patches.while_live(in_force))
-        for owner, name, by in _places():
-            patches.wrap(owner, name, getattr(watch, by))
+        for owner, name, wrapper in _targets():
+            patches.wrap(owner, name, getattr(watch, wrapper))
     return patches.undo
 
 
-def _places() -> list[tuple[Any, str, str]]:
-    """Return what is wrapped: owner, attribute, and the method of the watch that wraps it."""
+def _targets() -> list[tuple[Any, str, str]]:
+    """Return what to wrap: owner, attribute, and the method of the watch that wraps it."""
     import inspect
     from importlib import import_module
 
@@ -79,18 +79,18 @@ def _places() -> list[tuple[Any, str, str]]:
     from agents.run_internal import run_loop
     from agents.tracing.provider import SynchronousMultiTracingProcessor as FanOut
 
-    places = [
+    targets = [
         (run.AgentRunner, "run", "run"),
         (run, "start_streaming", "stream"),
         (run_loop, "get_model", "model"),
-        (FanOut, "on_span_start", "span_began"),
-        (FanOut, "on_span_end", "span_ended"),
+        (FanOut, "on_span_start", "watch_span_start"),
+        (FanOut, "on_span_end", "watch_span_end"),
     ]
-    for module, name, by in OPTIONAL:
+    for module, name, wrapper in OPTIONAL:
         owner = import_module(module)
         if inspect.iscoroutinefunction(getattr(owner, name, None)):
-            places.append((owner, name, by))
-    return places
+            targets.append((owner, name, wrapper))
+    return targets
 
 
 ADAPTER = Adapter(host="openai-agents", module=MODULE, probe=probe, attach=attach)

@@ -1,6 +1,6 @@
 """Fields of our events from objects of openai-agents; nothing here imports the host.
 
-Everything is read by name and may be missing: an older or newer host then tells less.
+Everything is read by name and may be missing: an older or newer host then reports less.
 """
 
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from tau_live.core.events import Content, ToolCall
 from tau_live_hooks.common import as_text, content_of, few, positive_counts
 
 NO_OP = "no-op"
-"""The host's id of what it does not trace."""
+"""The host's id of traces and spans that it does not record."""
 
 
 def of(item: Any, name: str, default: Any = None) -> Any:
-    """Return what an item says, be it a mapping or an object."""
+    """Return an item's value of a name, be the item a mapping or an object."""
     if isinstance(item, Mapping):
         return item.get(name, default)
     return getattr(item, name, default)
 
 
 def known_id(value: object) -> str | None:
-    """Return an id of the host; ``None`` for none, and for that of what it does not trace."""
+    """Return an id of the host; ``None`` for anything else, and for ``NO_OP``."""
     return value if isinstance(value, str) and value not in ("", NO_OP) else None
 
 
@@ -35,27 +35,27 @@ def model_name(model: Any) -> str | None:
 
 
 def provider_of(model: Any) -> str | None:
-    """Return who runs a model, where its class says it."""
+    """Return the provider of a model, where its class shows it."""
     return "openai" if ".models.openai_" in model.__class__.__module__ else None
 
 
 def usage_of(usage: Any) -> dict[str, float]:
     """Return the tokens of a request by kind, without those that are 0."""
-    read = of(usage, "input_tokens_details")
-    written = of(usage, "output_tokens_details")
+    inputs = of(usage, "input_tokens_details")
+    outputs = of(usage, "output_tokens_details")
     return positive_counts(
         {
             "input_tokens": of(usage, "input_tokens"),
             "output_tokens": of(usage, "output_tokens"),
-            "cache_read_tokens": of(read, "cached_tokens"),
-            "cache_write_tokens": of(read, "cache_write_tokens"),
-            "reasoning_tokens": of(written, "reasoning_tokens"),
+            "cache_read_tokens": of(inputs, "cached_tokens"),
+            "cache_write_tokens": of(inputs, "cache_write_tokens"),
+            "reasoning_tokens": of(outputs, "reasoning_tokens"),
         }
     )
 
 
 def params_of(settings: Any) -> dict[str, object]:
-    """Return what was set of a model's settings, without what may carry secrets."""
+    """Return those of a model's settings that were set, without any that may carry secrets."""
     if not is_dataclass(settings):
         return {}
     params = {item.name: getattr(settings, item.name, None) for item in fields(settings)}
@@ -71,7 +71,7 @@ def names_of(tools: Any) -> tuple[str, ...]:
 
 
 def kind_of_tool(tool: Any) -> str:
-    """Return what kind of tool it is: ``function``, ``mcp``, ``agent`` or ``builtin``."""
+    """Return the kind of a tool: ``function``, ``mcp``, ``agent`` or ``builtin``."""
     if getattr(tool, "_is_agent_tool", False):
         return "agent"
     if not hasattr(tool, "on_invoke_tool"):
@@ -88,10 +88,10 @@ def text_of(content: object) -> str:
 
 
 def answer_of(output: Any, *, keeps: bool) -> dict[str, object]:
-    """Return the fields of a model's end that its answer says; its texts where they are kept."""
+    """Return the fields of a model's end that its answer has; texts only if ``keeps``."""
     items = few(output)
     messages = [item for item in items if of(item, "type") == "message"]
-    answered = "".join(text_of(of(item, "content")) for item in messages)
+    text = "".join(text_of(of(item, "content")) for item in messages)
     return {
         "tool_calls": tuple(
             ToolCall(
@@ -102,12 +102,12 @@ def answer_of(output: Any, *, keeps: bool) -> dict[str, object]:
             for item in items
             if of(item, "type") == "function_call"
         ),
-        "output": Content(text=answered) if messages and keeps else None,
+        "output": Content(text=text) if messages and keeps else None,
     }
 
 
 def message_of(item: Any, *, keeps: bool) -> dict[str, object]:
-    """Return the fields of what one item adds to the conversation."""
+    """Return the fields of the message that one item adds to the conversation."""
     kind = as_text(of(item, "type") or "message")
     raw: dict[str, object] = {"type": kind}
     for name in ("id", "call_id", "name"):
@@ -133,18 +133,18 @@ def _role_of(item: Any, kind: str) -> str:
 
 
 def call_id_of(item: Any) -> str:
-    """Return the id of the call that waits for an approval."""
+    """Return the id of a call that waits for an approval."""
     call = of(item, "raw_item")
     return as_text(of(call, "call_id") or of(call, "id") or "")
 
 
 def tool_name_of(item: Any) -> str:
-    """Return the name of the tool that waits for an approval."""
+    """Return the name of a tool that waits for an approval."""
     return as_text(of(item, "tool_name") or of(of(item, "raw_item"), "name") or "tool")
 
 
 def is_rejection(result: Any) -> bool:
-    """Say whether a guardrail of tools does anything but let it pass."""
+    """Return whether a guardrail of tools does anything but let the call pass."""
     return bool(of(of(of(result, "output"), "behavior"), "type") != "allow")
 
 

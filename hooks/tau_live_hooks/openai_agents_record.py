@@ -1,21 +1,21 @@
 """The watch over openai-agents in one process: its runs, spans, hooks and models.
 
-Each wrapper does the host's own step exactly once and outside of everything of ours, returns what
-it returned, and raises what it raised. What of ours fails is reported to the runtime and goes no
+Each wrapper does the host's own step exactly once and outside of all our code, returns what it
+returned, and raises what it raised. A failure of ours is reported to the runtime and goes no
 further.
 
-A function's span says when it begins and how it ends, a hook with which call and which arguments.
-So a tool's start is reported by the hook, and by the span's end where no hook came: then it did not
-run. Spans may end long after their run has.
+A function's span shows when it starts and how it ends, a hook the call and its arguments. So a
+tool's start is reported by the hook, and by the span's end where no hook came: then it did not run.
+Spans may end long after their run has.
 
 Guardrails of input and output have spans while the run is traced. Those of tools, and all of them
-where it is not, are read off what the run returned or raised.
+where it is not, are read from what the run returned or raised.
 
-A request begins when the model opens the host's span of it, so that it has that id; a model that
-opens none begins when it first answers.
+A request starts when the model opens the host's span of it, so that it has that id; one for which
+the model opens none starts with its first answer.
 
-Models and hooks are proxies, so that whatever the host or anybody else asks of them is answered by
-theirs, in this version of the host and in later ones.
+Models and hooks are proxies, so that whatever the host or anybody else reads of them is theirs, in
+this version of the host and in later ones.
 """
 
 import threading
@@ -52,11 +52,11 @@ from tau_live_hooks.common import (
     RunBook,
     as_text,
     content_of,
+    enclosing_run,
     few,
     positive_counts,
     remember,
     reset,
-    run_around,
     situation_of,
 )
 from tau_live_hooks.common_choices import Choices
@@ -69,43 +69,43 @@ _GUARDRAILS = {
     "tool_input_guardrail_results": "tool",
     "tool_output_guardrail_results": "tool",
 }
-"""The attributes with the results of guardrails, and what each looked at."""
+"""The attributes with the results of guardrails, and what each of these checked."""
 
 _LATE = frozenset({"ModelTimeoutError", "ToolTimeoutError"})
 
 
-def _keeps(config: Any) -> bool:
-    """Say whether inputs and outputs of a run may be reported at all."""
+def _keeps_content(config: Any) -> bool:
+    """Return whether inputs and outputs of a run may be reported at all."""
     own = read.of(config, "trace_include_sensitive_data")
     default = getattr(run_config, "_default_trace_include_sensitive_data", lambda: True)
     return bool(default() if own is None else own)
 
 
 def _is_traced(config: Any) -> bool:
-    """Say whether the host tells what it does in spans, as far as it is known."""
+    """Return whether the host reports spans of a run, as far as that is known."""
     provider = get_trace_provider()
     refresh = getattr(provider, "_refresh_disabled_flag", None)
     if refresh is not None:  # it reads the environment at the first call
         refresh()
-    inside = getattr(get_current_trace(), "trace_id", "") == read.NO_OP
-    off = read.of(config, "tracing_disabled", default=False)
-    return not (off or inside or getattr(provider, "_disabled", False))
+    in_untraced = getattr(get_current_trace(), "trace_id", "") == read.NO_OP
+    is_off = read.of(config, "tracing_disabled", default=False)
+    return not (is_off or in_untraced or getattr(provider, "_disabled", False))
 
 
 Waiting = tuple[str | None, str, tuple[str, ...]]
-"""The approvals that a run waits for, by which the run that goes on with it is known: the trace in
-which it waits, the agent that was started, and the calls that have to be approved, sorted."""
+"""The approvals that a run waits for, which identify the run that resumes it: the trace in which it
+waits, the agent that was started, and the calls that have to be approved, sorted."""
 
 REMEMBERED = 10_000
-"""So many traces, and so many runs that wait, are remembered."""
+"""The most traces, and the most waiting runs, that are remembered."""
 
 
 class RunIds:
     """Names the runs of a process.
 
     A run that makes its own trace has the trace's id, which its user may choose and which a run
-    that is resumed in another process still has. One inside somebody else's trace has the id of
-    its task; without tracing it gets one of ours.
+    that is resumed in another process still has. A run inside somebody else's trace has the id of
+    its task; without tracing it gets an id of ours.
     """
 
     def __init__(self) -> None:
@@ -116,12 +116,12 @@ class RunIds:
     def name_run(
         self, *, own_trace: str | None, span_id: str | None, waited: Waiting | None
     ) -> str:
-        """Return the id of a run that begins.
+        """Return the id of a run that starts.
 
         Args:
-            own_trace: The trace that it makes; ``None`` if it runs in another's.
-            span_id: Its task; ``None`` where that is unknown.
-            waited: What it had to wait for, if it goes on with one that did.
+            own_trace: The id of the trace that it makes; ``None`` if it runs in another's.
+            span_id: The id of its task; ``None`` if unknown.
+            waited: The approvals that it waited for, if it resumes a run.
         """
         with self._lock:
             known = self._waiting.pop(waited, None) if waited is not None else None
@@ -136,15 +136,15 @@ class RunIds:
         with self._lock:
             remember(self._done, run_id, None, limit=REMEMBERED)
 
-    def waits(self, run_id: str, waiting: Waiting) -> None:
-        """Note that a run waits."""
+    def mark_waiting(self, run_id: str, waiting: Waiting) -> None:
+        """Note that a run waits for approvals."""
         with self._lock:
             remember(self._waiting, waiting, run_id, limit=REMEMBERED)
 
 
 @dataclass(slots=True)
 class _ToolCall:
-    """A tool's call while it goes on."""
+    """A tool's open call."""
 
     call_id: str
     tool: str
@@ -156,20 +156,20 @@ class _ToolCall:
 
 @dataclass(kw_only=True, eq=False)
 class HostRun:
-    """One run; it begins with the first thing that the host does in it.
+    """One run; it starts with the first thing that the host does in it.
 
     Args:
         runtime: Takes the events.
         ids: Names it.
         agent: The agent that is started.
-        given: What it is to work on.
+        given: The run's input.
         options: The other arguments: ``run_config``, ``session``, ``conversation_id``.
-        state: The host's state that it goes on with; ``None`` for a new run.
+        state: The host's state that it resumes; ``None`` for a new run.
         owns_trace: Whether it makes a trace of its own.
-        streamed: What the host's user reads from, where the answer is streamed.
+        streamed: The result that the host's user reads from, where the answer is streamed.
 
     Attributes:
-        book: What tells its steps; ``None`` until it begins.
+        book: Reports its steps; ``None`` until it starts.
         choices: Decides it; ``None`` where nothing is to be decided.
         native: Whether it is traced.
         keeps: Whether inputs and outputs may be reported at all.
@@ -189,11 +189,11 @@ class HostRun:
 
     def __post_init__(self) -> None:
         self.config = self.options.get("run_config")
-        self.keeps = _keeps(self.config)
+        self.keeps = _keeps_content(self.config)
         self._agent_name = as_text(getattr(self.agent, "name", None))
         self._metadata: Mapping[str, object] = {}
         self._trace_id: str | None = None
-        self._outer = run_around()
+        self._outer = enclosing_run()
         self._token: Token[Any] | None = None
         self._results_before = {name: len(_entries(self.state, f"_{name}")) for name in _GUARDRAILS}
         self._tripped = False
@@ -201,14 +201,14 @@ class HostRun:
         self._waits: dict[str, str] = {}
         self._requests = 0
         self._tries = 0
-        self._tells_turns = False
+        self._has_turn_spans = False
         self._spans: dict[str, _ToolCall] = {}
         self._calls: dict[str, _ToolCall] = {}
         self._failures: dict[str, ErrorInfo] = {}
-        self._heard: int | None = None
+        self._messages: int | None = None
 
     def begin(self, span: Any = None) -> RunBook:
-        """Begin, if it has not yet, with the span that the host opened first; ``None`` for none."""
+        """Start the run once, with the span that the host opened first; ``None`` for none."""
         if self.book is not None:
             return self.book
         trace = get_current_trace()
@@ -228,7 +228,7 @@ class HostRun:
 
     def enter(self) -> "Token[Any] | None":
         """Make it the current run here, unless it is; it may have started in another context."""
-        if self.book is None or run_around() is self.book.handle:
+        if self.book is None or enclosing_run() is self.book.handle:
             return None
         return api.enter(self.book.handle)
 
@@ -237,7 +237,7 @@ class HostRun:
         reset(self._token)
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """Report how it ended; what failed before the host did anything begins only here."""
+        """Report how it ended; a run that failed before the host did anything starts only here."""
         book = self.begin()
         fields: dict[str, object] = {}
         try:
@@ -246,24 +246,24 @@ class HostRun:
             if error is None:
                 waiting = self._waiting(self._trace_id, getattr(result, "interruptions", None))
             if waiting is not None:
-                self.ids.waits(book.handle.run_id, waiting)
+                self.ids.mark_waiting(book.handle.run_id, waiting)
                 book.interrupt("approval", resume_key=",".join(waiting[2]))
                 return
-            fields = self._ending(result, error)
-            if not isinstance(error, Exception):  # what failed may be tried again
+            fields = self._outcome(result, error)
+            if not isinstance(error, Exception):  # a failed run may be tried again
                 self.ids.mark_done(book.handle.run_id)
         finally:  # a run whose end cannot be reported in full still ends
             book.end(error, fields)
 
     def situation(self, known: Mapping[str, object]) -> dict[str, object]:
-        """Return what is known before something is chosen, with what is known of that."""
+        """Return the situation before a choice, with the facts that belong to it alone."""
         agent = None if self.book is None else self.book.agent
         return situation_of(
             {"agent": agent or "agent", "step": self._requests, **known}, self._metadata
         )
 
     def on_agent_start(self, _context: Any, agent: Any) -> None:
-        """Note which agent it is now."""
+        """Note the name of the current agent."""
         self.begin().agent = as_text(getattr(agent, "name", None))
 
     def on_tool_start(self, context: Any, _agent: Any, tool: Any) -> None:
@@ -292,8 +292,8 @@ class HostRun:
         call_id = read.known_id(getattr(context, "tool_call_id", None))
         if call_id is None:
             name = getattr(tool, "name", "tool")
-            called = [known.call_id for known in self._calls.values() if known.tool == name]
-            call_id = called[-1] if called else ""
+            call_ids = [known.call_id for known in self._calls.values() if known.tool == name]
+            call_id = call_ids[-1] if call_ids else ""
         call = self._calls.pop(call_id, None)
         if call is not None:
             error = self._failures.pop(call.call_id, None)
@@ -307,44 +307,44 @@ class HostRun:
         if not self.native:
             book.hand_over(to_agent.name, from_agent=from_agent.name)
 
-    def span_began(self, span: Any) -> None:
-        """Take a span that begins."""
+    def start_span(self, span: Any) -> None:
+        """Take the start of a span."""
         book = self.begin(span)
         kind = span.span_data.type
         if kind == "agent":
             book.agent = as_text(span.span_data.name)
         elif kind == "turn":
-            self._tells_turns = True
+            self._has_turn_spans = True
             book.begin_turn(span.span_data.turn, span_id=span.span_id)
         elif kind == "function":
             self._spans[span.span_id] = _ToolCall(span.span_id, span.span_data.name, book.turn_span)
         elif kind == "guardrail":
             self._guards[span.span_id] = self._stage_of(span.span_data.name)
-        elif kind in {"generation", "response"} and (call := _asking.get()) is not None:
-            call.began(span)
+        elif kind in {"generation", "response"} and (call := _open_call.get()) is not None:
+            call.start(span)
 
-    def span_ended(self, span: Any) -> None:
+    def end_span(self, span: Any) -> None:
         """Report the end of a span that matters."""
         book, data = self.begin(), span.span_data
         if data.type == "function":
-            self._function_ended(book, span)
+            self._end_function(book, span)
         elif data.type == "handoff":
             book.hand_over(data.to_agent, from_agent=data.from_agent, span_id=span.span_id)
         elif data.type == "guardrail":
             stage = self._guards.pop(span.span_id, "output")
             fields = _policy(stage, data.name, blocked=bool(data.triggered))
             book.tell(ev.Policy, {**fields, "span_id": span.span_id})
-        elif span.span_id == book.turn_span:  # unless another one is on
+        elif span.span_id == book.turn_span:  # unless another turn has started
             usage = getattr(data, "usage", None)
             counts = positive_counts(usage) if isinstance(usage, Mapping) else {}
             book.end_turn({"usage": counts} if counts else {})
 
-    def request_began(self) -> None:
-        """Begin a turn where the host tells none: each request of the loop is one."""
+    def start_request(self) -> None:
+        """Start a turn where the host reports none: each request of the loop is one."""
         book = self.begin()
         self._requests += 1
         self._tries = 0
-        if not self._tells_turns:
+        if not self._has_turn_spans:
             book.begin_turn()
 
     def request_id(self) -> str:
@@ -355,8 +355,8 @@ class HostRun:
         self.begin().record_retry("model", number=self._tries)
         return f"model:{self._requests}.{self._tries}"
 
-    def tool_failed(self, context: Any, error: BaseException | None) -> None:
-        """Note why a tool failed; ``None`` says that its time was over."""
+    def note_tool_failure(self, context: Any, error: BaseException | None) -> None:
+        """Note why a tool failed; an error of ``None`` is a timeout."""
         call_id = read.known_id(getattr(context, "tool_call_id", None))
         if self.book is None or call_id is None or (error is None and call_id in self._failures):
             return
@@ -364,34 +364,34 @@ class HostRun:
         self._failures[call_id] = info if self.keeps else structs.replace(info, message="")
 
     def report_input(self, request: "Request") -> None:
-        """Report the new messages of a request; what stands before was reported by other runs."""
+        """Report the new messages of a request; those before them were reported by other runs."""
         book, items = self.begin(), request.get("input")
-        listed = few([{"role": "user", "content": items}] if isinstance(items, str) else items)
-        self._report_vetoes(book, listed)
-        heard = self._heard
+        messages = few([{"role": "user", "content": items}] if isinstance(items, str) else items)
+        self._report_vetoes(book, messages)
+        start = self._messages
         if request.get("previous_response_id") or request.get("conversation_id"):
-            heard = 0  # the service has the rest
-        elif heard is None:
+            start = 0  # the service has the rest
+        elif start is None:
             given = self.given if self.state is None else None
             own = len(given) if isinstance(given, list | tuple) else int(isinstance(given, str))
-            heard = max(0, len(listed) - own)
-        elif heard > len(listed):
-            before, heard = heard, len(listed)
-            book.tell(ev.Context, {"op": "truncate", "before": before, "after": heard})
-        self._tell_messages(book, listed[heard:], heard)
+            start = max(0, len(messages) - own)
+        elif start > len(messages):
+            before, start = start, len(messages)
+            book.tell(ev.Context, {"op": "truncate", "before": before, "after": start})
+        self._report_messages(book, messages[start:], start)
 
     def report_output(self, output: Sequence[Any]) -> None:
         """Report the answer of a model, which the next request contains again."""
-        self._tell_messages(self.begin(), output, self._heard or 0)
+        self._report_messages(self.begin(), output, self._messages or 0)
 
-    def _tell_messages(self, book: RunBook, items: Sequence[Any], start: int) -> None:
-        for place, item in enumerate(items, start):
+    def _report_messages(self, book: RunBook, items: Sequence[Any], start: int) -> None:
+        for index, item in enumerate(items, start):
             fields = read.message_of(item, keeps=self.keeps)
-            book.tell(ev.Message, {**fields, "index": place})
-        self._heard = start + len(items)
+            book.tell(ev.Message, {**fields, "index": index})
+        self._messages = start + len(items)
 
     def _report_vetoes(self, book: RunBook, items: Sequence[Any]) -> None:
-        """Report which of the tools that waited were not approved: only the model sees that."""
+        """Report which of the waiting tools were not approved: only the model sees that."""
         for item in items if self._waits else ():
             call_id = as_text(read.of(item, "call_id") or "")
             if call_id in self._waits and read.of(item, "type") == "function_call_output":
@@ -399,8 +399,8 @@ class HostRun:
                 tool = self._waits.pop(call_id)
                 book.end_tool(call_id, tool, fields, status=ev.Status.VETOED)
 
-    def _function_ended(self, book: RunBook, span: Any) -> None:
-        """Report how a tool ended: what no hook announced was refused, or waits for somebody."""
+    def _end_function(self, book: RunBook, span: Any) -> None:
+        """Report how a tool ended: a call without a hook was refused, or waits for somebody."""
         call = self._spans.pop(span.span_id, None)
         if call is None:
             return
@@ -444,14 +444,14 @@ class HostRun:
     def _report_results(self, result: Any, error: BaseException | None) -> None:
         """Report the results of guardrails that nothing has reported yet."""
         source = result if error is None else getattr(error, "run_data", None) or result
-        seen: list[Any] = []
+        outputs: list[Any] = []
         for name, stage in _GUARDRAILS.items():
             for entry in _entries(source, name)[self._results_before[name] :]:
-                seen.append(read.of(entry, "output"))
+                outputs.append(read.of(entry, "output"))
                 self._report_result(entry, stage)
         if error is not None and type(error).__name__.startswith("Tool"):
             output = getattr(error, "output", None)
-            if output is not None and not any(entry is output for entry in seen):
+            if output is not None and not any(entry is output for entry in outputs):
                 self._report_result(error, "tool")
 
     def _report_result(self, result: Any, stage: str) -> None:
@@ -465,14 +465,14 @@ class HostRun:
             self.begin().tell(ev.Policy, _policy(stage, name, blocked=blocked))
 
     def _stage_of(self, name: str) -> str:
-        """Return what a guardrail of this name looks at: ``input`` or ``output``."""
+        """Return what a guardrail of this name checks: ``input`` or ``output``."""
         guardrails = [*_entries(self.agent, "input_guardrails")]
         guardrails += _entries(self.config, "input_guardrails")
         return "input" if name in map(read.guardrail_name, guardrails) else "output"
 
     def _handle(self, trace: Any, span: Any, fidelity: ev.Fidelity) -> RunHandle:
-        inside = self._outer
-        nested = inside is not None and inside.host == HOST and not inside.ended
+        outer = self._outer
+        nested = outer is not None and outer.host == HOST and not outer.ended
         task = getattr(span, "span_id", None)
         own, waited = None, None
         if self.owns_trace:
@@ -488,9 +488,9 @@ class HostRun:
         return self.runtime.begin_run(
             name or "agent",
             key=run_id,
-            session=self._session(trace, inside if nested else None),
+            session=self._session(trace, outer if nested else None),
             metadata=self._metadata,
-            parent=inside,
+            parent=outer,
             host=HOST,
             fields={
                 "input": self._content(self.given) if self.state is None else None,
@@ -505,14 +505,14 @@ class HostRun:
             resumed=None if self.state is None else {"reason": "approval"},
         )
 
-    def _session(self, trace: Any, inside: RunHandle | None) -> str | None:
-        """Return what runs of one conversation share: its group, session or conversation."""
+    def _session(self, trace: Any, outer: RunHandle | None) -> str | None:
+        """Return the id that a conversation's runs share: of its group, session or itself."""
         group = read.of(self.config, "group_id") or getattr(trace, "group_id", None)
         session = None
         with suppress(Exception):  # a session that the service keeps has no id before its first use
             session = getattr(self.options.get("session"), "session_id", None)
-        shared = group or session or self.options.get("conversation_id")
-        return shared or (inside.session_id if inside is not None else None)
+        own = group or session or self.options.get("conversation_id")
+        return own or (outer.session_id if outer is not None else None)
 
     def _run_metadata(self, trace: Any, task: str | None) -> dict[str, object]:
         """Return the run's metadata."""
@@ -523,11 +523,11 @@ class HostRun:
         return {**known, **(given if isinstance(given, Mapping) else {})}
 
     def _waiting(self, trace_id: str | None, interruptions: Any) -> Waiting | None:
-        """Return what it waits for; ``None`` if it is for nothing."""
+        """Return the approvals that it waits for; ``None`` if for none."""
         call_ids = tuple(sorted(map(read.call_id_of, few(interruptions))))
         return (trace_id, self._agent_name, call_ids) if call_ids else None
 
-    def _ending(self, result: Any, error: BaseException | None) -> dict[str, object]:
+    def _outcome(self, result: Any, error: BaseException | None) -> dict[str, object]:
         name = type(error).__name__
         if name.endswith("GuardrailTripwireTriggered") or self._tripped:
             return {"status": ev.Status.VETOED, "reason": ev.Reason.SAFETY_BLOCKED}
@@ -592,27 +592,25 @@ class Request(NamedTuple):
     named: Mapping[str, Any]
 
     def get(self, name: str) -> Any:
-        """Return what the model is given under a name."""
-        place = NAMES.index(name) if name in NAMES else len(self.args)
-        return self.args[place] if place < len(self.args) else self.named.get(name)
+        """Return the model's argument of a name."""
+        index = NAMES.index(name) if name in NAMES else len(self.args)
+        return self.args[index] if index < len(self.args) else self.named.get(name)
 
     def put(self, name: str, value: object) -> "Request":
-        """Return the request with something else under a name."""
-        place = NAMES.index(name)
-        if place < len(self.args):
-            args = (*self.args[:place], value, *self.args[place + 1 :])
+        """Return the request with another argument under a name."""
+        index = NAMES.index(name)
+        if index < len(self.args):
+            args = (*self.args[:index], value, *self.args[index + 1 :])
             return self._replace(args=args)
         return self._replace(named={**self.named, name: value})
 
 
 class Call:
-    """A request while it goes on, reported to the run that makes it.
+    """An open request, reported to the run that makes it.
 
     Args:
         run: The run.
-        book: The run's.
         request: The request, with its model.
-        span_id: Ours of it, until the host opens one.
         streaming: Whether the answer comes in pieces.
     """
 
@@ -629,8 +627,8 @@ class Call:
         self._failed: str | None = None
         self._over = False
 
-    def began(self, span: Any = None) -> None:
-        """Report the request, once."""
+    def start(self, span: Any = None) -> None:
+        """Report the request, once; under an id of ours if the host has opened no span."""
         if self._is_reported:
             return
         self._is_reported, self._span = True, span
@@ -655,9 +653,9 @@ class Call:
         }
         self._book.start_model(self._span_id, fields)
 
-    def came(self, event: Any) -> None:
+    def note_piece(self, event: Any) -> None:
         """Note a piece of the answer."""
-        self.began()
+        self.start()
         kind = as_text(getattr(event, "type", ""))
         if kind.endswith(".delta"):
             self._book.note_token(self._span_id)
@@ -667,8 +665,8 @@ class Call:
             self._failed = kind
 
     def end(self, response: Any) -> None:
-        """Report what the model answered."""
-        if self._ends():
+        """Report the answer of the model."""
+        if self._close():
             output = few(getattr(response, "output", None))
             id_ = getattr(response, "response_id", None) or getattr(response, "id", None)
             fields = {
@@ -686,7 +684,7 @@ class Call:
         if self._completed is not None and not isinstance(error, Exception):
             self.end(self._completed)
         elif self._failed is not None and not isinstance(error, Exception):
-            if self._ends():
+            if self._close():
                 fields = {"status": ev.Status.ERROR, "error": ErrorInfo(type=self._failed)}
                 self._book.end_model(self._span_id, {**fields, "parent_span_id": self._parent})
         elif error is not None:
@@ -694,22 +692,22 @@ class Call:
 
     def fail(self, error: BaseException) -> None:
         """Report that the model did not answer."""
-        if self._ends():
-            late = type(error).__name__ == "ModelTimeoutError"
-            status = ev.Status.ERROR if late else None
+        if self._close():
+            is_late = type(error).__name__ == "ModelTimeoutError"
+            status = ev.Status.ERROR if is_late else None
             self._book.fail_model(self._span_id, error, status=status)
 
-    def _ends(self) -> bool:
-        """Begin if it has not; say whether this is the first end of it."""
-        self.began()
+    def _close(self) -> bool:
+        """Report the request if that is not done; return whether it was still open."""
+        self.start()
         was_over, self._over = self._over, True
         return not was_over
 
     def _model(self, response: Any) -> str | None:
-        """Return the model that answered: as the provider says, or as it was requested."""
+        """Return the model that answered: the provider's name for it, or the requested one."""
         data = getattr(self._span, "span_data", None)
-        answered = getattr(getattr(data, "response", None), "model", None)
-        name = getattr(response, "model", None) or answered or getattr(data, "model", None)
+        in_span = getattr(getattr(data, "response", None), "model", None)
+        name = getattr(response, "model", None) or in_span or getattr(data, "model", None)
         return name if isinstance(name, str) else read.model_name(self.request.model)
 
 
@@ -718,7 +716,7 @@ class RequestSeam:
     """Reads and changes a request; nothing of the host's is written to.
 
     Args:
-        agent: Whose request it is.
+        agent: The agent that makes the request.
         config: The run's configuration.
     """
 
@@ -726,7 +724,7 @@ class RequestSeam:
     config: Any
 
     def value_at(self, point: Point, request: Request) -> object:
-        """Return what a request says at a point, as a copy that can be compared."""
+        """Return a request's value at a point, as a copy that can be compared."""
         if point is Point.MODEL:
             return id(request.model)
         if point is Point.PARAMS:
@@ -737,7 +735,7 @@ class RequestSeam:
         return request.get("system_instructions") or ""
 
     def is_own(self, request: Request, model: object) -> bool:
-        """Say whether an option is the model of the request anyway."""
+        """Return whether an option is the request's own model."""
         if isinstance(model, str):
             own = getattr(self.config, "model", None) or getattr(self.agent, "model", None)
             return model in {own, read.model_name(request.model)}
@@ -756,7 +754,7 @@ class RequestSeam:
         if point is Point.MODEL:
             return self._request_to(value, request)
         if point is Point.PARAMS:
-            return request.put("model_settings", _over(request.get("model_settings"), value))
+            return request.put("model_settings", _merge(request.get("model_settings"), value))
         if point is Point.TOOLS:
             tools = [
                 tool for tool in few(request.get("tools")) if getattr(tool, "name", None) in value
@@ -767,38 +765,38 @@ class RequestSeam:
     def _request_to(self, model: object, request: Request) -> Request:
         """Return the request to another model, with the settings that the host has for that one.
 
-        What the run has changed in the settings of its own model stays changed.
+        The run's own changes to the settings of its model are kept.
         """
         if not isinstance(model, str) and not hasattr(model, "get_response"):
             raise TypeError(f"not a model of openai-agents: {type(model).__name__}")
         config = replace(self.config, model=model)
-        before = get_model_settings(self.agent, self.config)
+        default = get_model_settings(self.agent, self.config)
         settings = get_model_settings(self.agent, config)
-        now = request.get("model_settings")
-        changed = {
-            field.name: getattr(now, field.name)
-            for field in fields(before)
-            if getattr(now, field.name) != getattr(before, field.name)
+        current = request.get("model_settings")
+        changes = {
+            field.name: getattr(current, field.name)
+            for field in fields(default)
+            if getattr(current, field.name) != getattr(default, field.name)
         }
-        changed_request = request._replace(model=get_model(self.agent, config))
-        return changed_request.put("model_settings", replace(settings, **changed))
+        changed = request._replace(model=get_model(self.agent, config))
+        return changed.put("model_settings", replace(settings, **changes))
 
 
-def _over(settings: Any, given: Mapping[str, object]) -> Any:
-    """Return settings with others over them; the host would drop a name that it does not know."""
-    unknown = given.keys() - {field.name for field in fields(settings)}
+def _merge(settings: Any, changes: Mapping[str, object]) -> Any:
+    """Return settings with changes; refuse an unknown name, which the host would drop."""
+    unknown = changes.keys() - {field.name for field in fields(settings)}
     if unknown:
         raise TypeError(f"not model settings: {', '.join(sorted(unknown))}")
-    return replace(settings, **given)
+    return replace(settings, **changes)
 
 
-class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take none
+class WatchedModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take none
     """A model whose requests are reported, and decided where they may be.
 
     Args:
         model: The host's.
-        begin: Returns the call that a request begins, as it was decided; may fail.
-        safely: Calls what is ours.
+        begin: Starts the call of a request, with the choices in it; may fail.
+        safely: Calls our code, and contains its failures.
     """
 
     def __init__(
@@ -811,11 +809,11 @@ class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
         self._self_called_model = model
 
     async def get_response(self, *args: Any, **named: Any) -> Any:
-        """Ask, and see how that ends."""
-        call = self._self_called(args, named, streaming=False)
+        """Send a request, and see how that ends."""
+        call = self._self_begin_call(args, named, streaming=False)
         if call is None:
             return await self.__wrapped__.get_response(*args, **named)
-        token = _asking.set(call)
+        token = _open_call.set(call)
         request = call.request
         try:
             response = await request.model.get_response(*request.args, **request.named)
@@ -828,8 +826,8 @@ class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
         return response
 
     def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
-        """Ask for an answer in pieces, and see how that ends."""
-        call = self._self_called(args, named, streaming=True)
+        """Send a request for an answer in pieces, and see how that ends."""
+        call = self._self_begin_call(args, named, streaming=True)
         if call is None:
             theirs: AsyncIterator[Any] = self.__wrapped__.stream_response(*args, **named)
             return theirs
@@ -838,7 +836,7 @@ class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
         return self._self_pieces(inner, call)
 
     def get_retry_advice(self, request: Any) -> Any:
-        """Ask the model that failed."""
+        """Return the advice of the model that failed."""
         return self._self_called_model.get_retry_advice(request)
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
@@ -848,7 +846,7 @@ class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
                 await other._cleanup_on_run_end(owner)  # noqa: SLF001  # as the host does
         await self.__wrapped__._cleanup_on_run_end(owner)  # noqa: SLF001
 
-    def _self_called(self, args: Any, named: Any, *, streaming: bool) -> Call | None:
+    def _self_begin_call(self, args: Any, named: Any, *, streaming: bool) -> Call | None:
         request = Request(self.__wrapped__, args, named)
         call: Call | None = self._self_safely(self._self_begin, request, streaming)
         self._self_called_model = self.__wrapped__ if call is None else call.request.model
@@ -862,14 +860,14 @@ class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
         error: BaseException | None = None
         try:
             while True:
-                token = _asking.set(call)
+                token = _open_call.set(call)
                 try:
                     piece = await inner.__anext__()
                 except StopAsyncIteration:
                     return
                 finally:
                     reset(token)
-                self._self_safely(call.came, piece)
+                self._self_safely(call.note_piece, piece)
                 yield piece
         except BaseException as raised:
             error = raised
@@ -883,13 +881,13 @@ class SeenModel(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
                 del error
 
 
-class SeenHooks(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take none
+class WatchedHooks(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take none
     """Hooks of a run, ours before theirs.
 
     Args:
         hooks: The user's, or the host's that do nothing.
         run: Has the same callbacks.
-        safely: Calls what is ours.
+        safely: Calls our code, and contains its failures.
     """
 
     def __init__(self, hooks: Any, run: HostRun, safely: Callable[..., Any]) -> None:
@@ -898,7 +896,7 @@ class SeenHooks(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
         self._self_safely = safely
 
     async def on_agent_start(self, *args: Any, **named: Any) -> None:
-        """See that an agent begins."""
+        """See that an agent starts."""
         self._self_safely(partial(self._self_run.on_agent_start, *args, **named))
         await self.__wrapped__.on_agent_start(*args, **named)
 
@@ -908,7 +906,7 @@ class SeenHooks(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
         await self.__wrapped__.on_tool_start(*args, **named)
 
     async def on_tool_end(self, *args: Any, **named: Any) -> None:
-        """See what it returned."""
+        """See the result of a tool."""
         self._self_safely(partial(self._self_run.on_tool_end, *args, **named))
         await self.__wrapped__.on_tool_end(*args, **named)
 
@@ -918,15 +916,15 @@ class SeenHooks(wrapt.ObjectProxy):  # type: ignore[type-arg]  # older ones take
         await self.__wrapped__.on_handoff(*args, **named)
 
 
-ENDING = frozenset({"turn", "function", "handoff", "guardrail"})
-"""Spans that are reported when they end."""
+REPORTED_AT_END = frozenset({"turn", "function", "handoff", "guardrail"})
+"""The types of spans that are reported when they end."""
 
 OPEN_SPANS = 50_000
-"""So many of them are waited for."""
+"""The most open spans of these types that are kept."""
 
 _current: ContextVar[HostRun | None] = ContextVar("tau_live_openai", default=None)
-_asking: ContextVar[Call | None] = ContextVar("tau_live_openai_asked", default=None)
-"""The request that goes on, by which the span that the model opens for it is known."""
+_open_call: ContextVar[Call | None] = ContextVar("tau_live_openai_call", default=None)
+"""The open request, to which the span belongs that the model opens."""
 
 Wrapped = Callable[..., Any]
 
@@ -974,16 +972,16 @@ class Watch:
             del error, result  # an exception's frames hold the run's inputs
 
     def model(self, wrapped: Wrapped, _module: object, args: Any, named: Any) -> Any:
-        """Return the model that a run asks next, seen."""
+        """Return the model of a run's next request, watched."""
         model = wrapped(*args, **named)
         run = _current.get()
         if run is None:
             return model
-        seen = self._safely(self._seen_model, run, model, args, named)
-        return model if seen is None else seen
+        watched = self._safely(self._watch_model, run, model, args, named)
+        return model if watched is None else watched
 
     async def gate_tool(self, wrapped: Wrapped, _module: object, args: Any, named: Any) -> Any:
-        """Decide whether a tool runs that the host's own guardrails let run."""
+        """Decide whether to run a tool that the host's own guardrails let pass."""
         rejected = await wrapped(*args, **named)
         run = _current.get()
         if rejected is not None or run is None:
@@ -994,26 +992,26 @@ class Watch:
         """See why a tool failed, before its model sees that."""
         run = _current.get()
         if run is not None:
-            self._safely(run.tool_failed, named.get("context"), named.get("error"))
+            self._safely(run.note_tool_failure, named.get("context"), named.get("error"))
         return await wrapped(*args, **named)
 
     async def note_timeout(self, wrapped: Wrapped, _module: object, args: Any, named: Any) -> Any:
         """See that a tool took too long, where its model sees that."""
         result = await wrapped(*args, **named)
-        self._safely(self._tool_late, named.get("context"), result)
+        self._safely(self._note_timeout, named.get("context"), result)
         return result
 
-    def span_began(self, wrapped: Wrapped, _processors: object, args: Any, named: Any) -> Any:
-        """See a span that begins, before those whom the host tells."""
+    def watch_span_start(self, wrapped: Wrapped, _processors: object, args: Any, named: Any) -> Any:
+        """See the start of a span, before the host's processors do."""
         run = _current.get()
         if run is not None:
-            self._safely(partial(self._span_began, run, *args, **named))
+            self._safely(partial(self._start_span, run, *args, **named))
         return wrapped(*args, **named)
 
-    def span_ended(self, wrapped: Wrapped, _processors: object, args: Any, named: Any) -> Any:
-        """See a span that ends, maybe after its run."""
+    def watch_span_end(self, wrapped: Wrapped, _processors: object, args: Any, named: Any) -> Any:
+        """See the end of a span, maybe after its run."""
         if self._spans:
-            self._safely(partial(self._span_ended, *args, **named))
+            self._safely(partial(self._end_span, *args, **named))
         return wrapped(*args, **named)
 
     def _new_run(self, args: Any, named: Any) -> HostRun | None:
@@ -1052,28 +1050,28 @@ class Watch:
     def _with_hooks(self, run: HostRun, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments of a run with our hooks before the user's.
 
-        The host refuses what are none.
+        Hooks of another class are left for the host to refuse.
         """
         hooks = options.get("hooks")
         theirs = RunHooks() if hooks is None else hooks
         if not isinstance(theirs, RunHooksBase):
             return options
-        return {**options, "hooks": SeenHooks(theirs, run, self._safely)}
+        return {**options, "hooks": WatchedHooks(theirs, run, self._safely)}
 
     @staticmethod
-    def _tool_late(context: Any, result: Any) -> None:
+    def _note_timeout(context: Any, result: Any) -> None:
         run = _current.get()
         if run is not None and getattr(result, "is_sdk_generated_error", False) is True:
-            run.tool_failed(context, None)
+            run.note_tool_failure(context, None)
 
-    def _seen_model(self, run: HostRun, model: Any, args: Any, named: Any) -> Any:
+    def _watch_model(self, run: HostRun, model: Any, args: Any, named: Any) -> Any:
         run.begin()
         agent = args[0] if args else named["agent"]
         config = args[1] if len(args) > 1 else named["run_config"]
         run.enter()
-        run.request_began()
+        run.start_request()
         begin = partial(self._begin_call, run, RequestSeam(agent, config))
-        return SeenModel(model, begin, self._safely)
+        return WatchedModel(model, begin, self._safely)
 
     def _begin_call(
         self, run: HostRun, seam: RequestSeam, request: Request, streaming: bool
@@ -1085,7 +1083,7 @@ class Watch:
             changed = self._safely(_change_request, run, choices, seam, request, kind=Kind.DECISION)
             call.request = request if changed is None else changed
         if not run.native:
-            call.began()
+            call.start()
         return call
 
     def _veto(self, run: HostRun, named: dict[str, Any]) -> str | None:
@@ -1099,26 +1097,26 @@ class Watch:
     def _choices_of(self, run: HostRun) -> Choices | None:
         return run.choices if self._in_force() is run.runtime else None
 
-    def _span_began(self, run: HostRun, span: Any) -> None:
+    def _start_span(self, run: HostRun, span: Any) -> None:
         run.begin(span)
-        if span.span_data.type in ENDING:  # the host may never end the oldest
+        if span.span_data.type in REPORTED_AT_END:  # the host may never end the oldest
             remember(self._spans, span.span_id, run, limit=OPEN_SPANS)
-        run.span_began(span)
+        run.start_span(span)
 
-    def _span_ended(self, span: Any) -> None:
+    def _end_span(self, span: Any) -> None:
         run = self._spans.pop(span.span_id, None)
         if run is not None:
-            run.span_ended(span)
+            run.end_span(span)
 
 
 def _change_request(run: HostRun, choices: Choices, seam: RequestSeam, request: Request) -> Request:
-    """Return the request as it was decided to be sent, and tell what was decided."""
-    given, first = request.get("input"), run.given
+    """Return the request with the choices in it, and report them."""
+    items, first = request.get("input"), run.given
     known = {
-        "messages": 1 if isinstance(given, str) else len(given or ()),
+        "messages": 1 if isinstance(items, str) else len(items or ()),
         "tools": len(request.get("tools") or ()),
         "prompt_chars": len(first) if isinstance(first, str) else 0,
     }
     changed, pending = choices.change_request(seam, request, run.situation(known))
-    pending.settle_sent(changed)  # nothing stands between this and the model
+    pending.settle_sent(changed)  # nothing is between this and the model
     return changed

@@ -1,10 +1,10 @@
 """The adapter of OpenTelemetry: spans of any framework's agents are seen as they end.
 
 It sets no provider, and adds a processor of ours to those that the program has or makes. That
-processor only looks: it changes no span, and raises nothing into the code that ends one.
+processor only reads: it changes no span, and raises nothing into the code that ends one.
 
 An agent framework makes its spans with the API alone, which does nothing with them until the
-program sets a provider of the SDK. So here the API is looked at, and the SDK is never imported.
+program sets a provider of the SDK. So ``Unseen`` watches the API, and never imports the SDK.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ MODULE = "opentelemetry.sdk.trace"
 
 
 def probe() -> str | None:
-    """Say what of the host's layout is missing, or ``None`` if all is there."""
+    """Return what is missing of the host's layout; ``None`` if nothing is."""
     from opentelemetry.sdk import trace
 
     provider = getattr(trace, "TracerProvider", None)
@@ -33,7 +33,7 @@ def probe() -> str | None:
 
 
 def attach(in_force: InForce) -> Detach:
-    """Let the spans of every provider be seen, of those there are and those to come."""
+    """Let the spans of every provider be seen, of existing ones and those to come."""
     from opentelemetry.sdk.trace import TracerProvider
 
     from tau_live_hooks.opentelemetry_record import LOGS, Providers, TauProcessor
@@ -61,19 +61,19 @@ PROBLEM = (
 )
 
 STARTS = ("start_span", "start_as_current_span")
-"""The methods by which the API's tracer begins a span."""
+"""The methods by which the API's tracer starts a span."""
 
 NAMED = frozenset({"invoke_agent", "invoke_workflow", "execute_tool", "chat", "generate_content"})
-"""How spans begin their names that say what they are in no attribute yet."""
+"""The first words of the names of spans that have no telling attribute yet when they start."""
 
 
 class Unseen:
-    """Looks at the spans that tracers of the API begin until one of them has a provider.
+    """Watches the spans that tracers of the API start, until one of them has a provider.
 
     Args:
         api: The module ``opentelemetry.trace``.
-        doubt: Called with what is wrong, once, and with ``None`` when it no longer is.
-        native: Says of a host whether an adapter of its own sees its runs.
+        doubt: Called once with the problem, and with ``None`` when it is gone.
+        native: Returns whether an adapter of its own sees a host's runs.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Unseen:
         self._patches = Patches()
 
     def watch(self) -> None:
-        """Look at the spans that begin from now on."""
+        """Watch the spans that start from now on."""
         for name in STARTS:  # again: another boot has another doubt
             self._patches.wrap(self._tracer, name, self._watch_start, again=True)
 
@@ -98,13 +98,13 @@ class Unseen:
         self, wrapped: Callable[..., Any], tracer: Any, args: Any, kwargs: dict[str, Any]
     ) -> Any:
         with suppress(Exception):  # the border to the host
-            self._look(tracer, *args[:1], **kwargs)
+            self._check(tracer, *args[:1], **kwargs)
         return wrapped(*args, **kwargs)
 
-    def _look(
+    def _check(
         self, tracer: Any, name: str = "", attributes: Mapping[str, Any] | None = None, **_: Any
     ) -> None:
-        if tracer._tracer is not tracer._noop_tracer:  # noqa: SLF001  # nothing else tells
+        if tracer._tracer is not tracer._noop_tracer:  # noqa: SLF001  # nothing public shows it
             self._patches.undo()
             if self._doubted:
                 self._doubt(None)

@@ -26,7 +26,7 @@ from tau_live.record.telemetry.semconv import (
     evaluation_values,
 )
 from tau_live.runtime.adapters import InForce
-from tau_live_hooks.common import Border, as_text, few, is_a, remember, run_around
+from tau_live_hooks.common import Border, as_text, enclosing_run, few, is_a, remember
 from tau_live_hooks.patches import Patches
 
 if TYPE_CHECKING:
@@ -34,17 +34,18 @@ if TYPE_CHECKING:
 
 
 _CANCELLED = frozenset({"CancelledError", "KeyboardInterrupt", "SystemExit"})
-"""What cancels by going through. ``GeneratorExit`` does not: agents that stream their events are
-closed when their reader has what it wanted, and some frameworks cancel a task of their own then."""
+"""The exceptions that cancel what they pass through. ``GeneratorExit`` does not: agents that stream
+their events are closed when their reader has what it wanted, and some frameworks then cancel a task
+of their own."""
 
 
 LOGS = "opentelemetry.sdk._logs"
 
 
 class TauProcessor:
-    """A processor of OpenTelemetry's spans, and of the log records that value them.
+    """A processor of OpenTelemetry's spans, and of the log records that evaluate them.
 
-    It is one by its methods alone.
+    It is one by its methods alone, without the host's base class.
 
     Args:
         in_force: Returns the running system.
@@ -52,13 +53,13 @@ class TauProcessor:
 
     def __init__(self, in_force: InForce) -> None:
         self._border = Border(in_force)
-        self._lock = threading.RLock()  # a finaliser may end a span while one is looked at
+        self._lock = threading.RLock()  # a finaliser may end a span while another is handled
         self._runs = Runs(native=self._is_native)
         self._closed = False
         self._pid = os.getpid()
         self._runtime: Runtime | None = None
         self._hosts: dict[str, str] = {}
-        self._amid: OrderedDict[int, None] = OrderedDict()
+        self._cleanups: OrderedDict[int, None] = OrderedDict()
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         """See a span begin."""
@@ -73,48 +74,48 @@ class TauProcessor:
 
     def on_emit(self, log_record: Any) -> None:
         """See a log record."""
-        self._safely(self._value, log_record)
+        self._safely(self._evaluate, log_record)
 
     def enabled(self, *, event_name: str | None = None, **_: object) -> bool:
-        """Say whether a log record is wanted, for the sake of us alone."""
+        """Return whether we want a log record."""
         return is_a(event_name, str) and str.__eq__(event_name, RESULT)
 
     def shutdown(self) -> None:
-        """Report what waits; spans of other providers may still come."""
+        """Report the events that wait; spans of other providers may still come."""
         self._safely(self._runs.flush)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002  # the host's name
-        """Say that nothing has to be waited for."""
+        """Return true: there is nothing to wait for."""
         return True
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Report the open runs, and ignore all later spans."""
         self._safely(self._runs.finish)
         self._closed = True
 
     def _safely(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
-        """Do a step of ours and hand over what it tells, whatever becomes of it."""
+        """Run a step of ours and emit its events; a failure goes no further."""
         if not self._closed:
-            self._border.safely(self._tell, step, *args)
+            self._border.safely(self._emit, step, *args)
 
-    def _tell(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
+    def _emit(self, step: Callable[..., Iterable[Event]], *args: object) -> None:
         runtime = self._border.in_force()
         if runtime is None:
             return
         with self._lock:
             if runtime is not self._runtime:
-                if self._runtime is not None:  # what its adapters did is not reported again
+                if self._runtime is not None:  # its adapters' states are not reported again
                     self._hosts |= self._runtime.hosts
                 self._runtime = runtime
             events = list(step(*args))
         for event in events:
             runtime.emit(event)
 
-    def _start(self, span: Any, parent_context: Any, amid: str | None) -> list[Event]:
+    def _start(self, span: Any, parent_context: Any, cancellation: str | None) -> list[Event]:
         self._notice_fork()
         context, parent = span.context, span.parent
-        if amid is not None:  # what cleans up behind a cancellation is not cancelled by it
-            remember(self._amid, context.span_id, None, limit=1_000)
+        if cancellation is not None:  # a span of the cleanup after it is not cancelled by it
+            remember(self._cleanups, context.span_id, None, limit=1_000)
         events: list[Event] = []
         now = time.time()
         if parent is not None and not parent.is_remote:
@@ -128,8 +129,8 @@ class TauProcessor:
     def _end(self, span: Any, raised: str | None) -> list[Event]:
         self._notice_fork()
         context = span.context
-        if context.span_id in self._amid:
-            raised = self._amid.pop(context.span_id)
+        if context.span_id in self._cleanups:
+            raised = self._cleanups.pop(context.span_id)
         known = self._runs.span_start(f"{context.trace_id:032x}", f"{context.span_id:016x}")
         start = _start_of(span) if known is None else known
         if start.name != span.name:
@@ -146,8 +147,8 @@ class TauProcessor:
         )
         return self._runs.end_span(ended, around=_current_run(), now=time.time())
 
-    def _value(self, emitted: Any) -> list[Event]:
-        """Return what a log record says that a span was worth."""
+    def _evaluate(self, emitted: Any) -> list[Event]:
+        """Return the events of a log record that evaluates a span."""
         record = getattr(emitted, "log_record", emitted)
         attributes = record.attributes
         if not isinstance(attributes, Mapping) and attributes is not None:
@@ -174,19 +175,19 @@ class TauProcessor:
 
 
 def _cancellation() -> str | None:
-    """Return what goes through the code that calls, where that is a cancellation."""
+    """Return the name of the cancellation that passes through the calling code; else ``None``."""
     raised = sys.exc_info()[0]
     name = None if raised is None else raised.__name__
     return name if name in _CANCELLED else None
 
 
 def _current_run() -> Around | None:
-    handle = run_around()
+    handle = enclosing_run()
     return None if handle is None or handle.ended or not handle.recorded else handle
 
 
 def _outer(context: Any, span_id: int) -> Any:
-    """Return the span around one that begins, if it is at hand and goes on."""
+    """Return the span around one that starts, if it is at hand and has not ended."""
     from opentelemetry import trace
 
     span = trace.get_current_span(context)
@@ -213,11 +214,11 @@ def attributes_of(span: Any) -> Mapping[str, Any]:
     """Return the attributes of a span, as they go on to be set.
 
     The host's own mapping takes a lock and a few microseconds for each attribute that is read,
-    so what it holds is read where it is as it was in every version so far.
+    so its dictionary is read directly where it is laid out as in every version so far.
     """
-    held = getattr(getattr(span, "_attributes", None), "_dict", None)
-    if isinstance(held, dict):
-        return held
+    attributes = getattr(getattr(span, "_attributes", None), "_dict", None)
+    if isinstance(attributes, dict):
+        return attributes
     return span.attributes or {}
 
 
@@ -230,19 +231,19 @@ def _seconds(nanoseconds: int | None) -> float:
     return time.time() if nanoseconds is None else round(nanoseconds / 1e3) / 1e6
 
 
-HELD = ("_active_span_processor", "_multi_log_record_processor")
-"""Where a provider has what hands on to its processors."""
+FAN_OUTS = ("_active_span_processor", "_multi_log_record_processor")
+"""The attributes in which a provider has the object that calls its processors."""
 
-LISTED = ("_span_processors", "_log_record_processors")
-"""Where that has them."""
+PROCESSORS = ("_span_processors", "_log_record_processors")
+"""The attributes in which that object has them."""
 
 
 class Providers:
     """Adds a processor of ours to the providers of a class, once to each.
 
     Args:
-        processor: What is added.
-        add: The name of the method that adds one.
+        processor: The processor that is added.
+        add: The name of the provider's method that adds one.
     """
 
     def __init__(self, processor: object, add: str) -> None:
@@ -251,10 +252,10 @@ class Providers:
         self._with_ours: WeakSet[Any] = WeakSet()
 
     def watch(self, class_: Any, patches: Patches) -> None:
-        """Add ours to the providers there are, and to each that is made until that is undone."""
+        """Add ours to the existing providers, and to each new one until that is undone."""
         patches.add(self._remove)
         patches.wrap(class_, "__init__", self._watch_new)
-        for provider in existing(class_):
+        for provider in instances_of(class_):
             self._take(provider)
 
     def _remove(self) -> None:
@@ -278,22 +279,22 @@ class Providers:
             pass_on(error)
 
 
-def existing(class_: type) -> list[Any]:
-    """Return the instances of a class and its subclasses that there are.
+def instances_of(class_: type) -> list[Any]:
+    """Return the existing instances of a class and its subclasses.
 
-    No attribute of any of them is looked at: other people's objects may do anything then.
+    No attribute of any of them is read: other people's objects may do anything then.
     """
     classes: list[type] = [class_]
     for kind in classes:
         below: list[type] = type.__subclasses__(kind)
         classes += [sub for sub in below if sub not in classes]
-    return [held for held in gc.get_referrers(*classes) if issubclass(type(held), class_)]
+    return [item for item in gc.get_referrers(*classes) if issubclass(type(item), class_)]
 
 
 def _without(provider: Any, processor: object) -> None:
-    for held in HELD:
-        fan_out = vars(provider).get(held)
-        for name in LISTED:
+    for attribute in FAN_OUTS:
+        fan_out = vars(provider).get(attribute)
+        for name in PROCESSORS:
             processors = getattr(fan_out, name, None)
             if isinstance(processors, tuple) and processor in processors:
                 with fan_out._lock:  # noqa: SLF001  # there is no way to take one out

@@ -16,17 +16,17 @@ Wrapper = Callable[[Callable[..., Any], Any, Any, Any], Any]
 """Gets the wrapped function, the object it is bound to, and the arguments of a call."""
 
 MARK = "_self_tau_live"
-"""Names the patches that a wrapper is of; ``wrapt`` keeps what begins so on the wrapper itself."""
+"""A wrapper's attribute with its ``Patches``; ``wrapt`` keeps such names on the wrapper itself."""
 
 
 class Patches:
     """The changes that one attachment makes to its host, undone together; also if attaching raises.
 
-    Others may wrap what is wrapped here. That stays theirs when it is undone, with our wrapper
-    inside, which must do nothing any more.
+    Others may wrap what is wrapped here. Their wrapper stays when ours is undone, with ours inside,
+    which must then do nothing.
 
     Attributes:
-        live: Whether they are in place.
+        live: Whether the changes are in place.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Patches:
             self.undo()
 
     def while_live(self, in_force: InForce) -> InForce:
-        """Return what answers as ``in_force`` does, and ``None`` once all is undone."""
+        """Return an ``in_force`` that answers ``None`` once all is undone."""
         return lambda: in_force() if self.live else None
 
     def wrap(self, owner: Any, name: str, wrapper: Wrapper, *, again: bool = False) -> None:
@@ -50,9 +50,9 @@ class Patches:
 
         Args:
             owner: The class or module that has it itself; it is not kept alive.
-            name: The attribute.
-            wrapper: Is called in its place.
-            again: Whether to wrap it although a wrapper of another live attachment is in it.
+            name: The attribute's name.
+            wrapper: Called in its place.
+            again: Whether to wrap it even where another live attachment has wrapped it.
         """
         with self._lock:
             original = vars(owner)[name]
@@ -66,7 +66,7 @@ class Patches:
             self._undo.append(partial(_restore, weakref.ref(owner), name, original, ours))
 
     def wrap_where_defined(self, kind: type, name: str, wrapper: Wrapper) -> None:
-        """Wrap a method in the class that an object of this kind has it from."""
+        """Wrap a method in the class that defines it for objects of this kind."""
         owner = next((base for base in kind.__mro__ if name in vars(base)), None)
         if owner is not None:
             self.wrap(owner, name, wrapper)
@@ -79,7 +79,7 @@ class Patches:
                 if self.live:
                     change(imported_module)
 
-        when_whole(module, on_import)
+        when_imported(module, on_import)
 
     def add(self, undo: Detach) -> None:
         """Undo something else too."""
@@ -89,8 +89,8 @@ class Patches:
         """Put everything back, the last change first; nothing the second time."""
         with self._lock:
             self.live = False
-            undone, self._undo = self._undo, []
-        for undo in reversed(undone):
+            undos, self._undo = self._undo, []
+        for undo in reversed(undos):
             undo()
 
 
@@ -102,39 +102,39 @@ def _restore(owner: "weakref.ref[Any]", name: str, original: object, ours: objec
         setattr(target, name, original)
 
 
-def when_whole(name: str, take: Callable[[Any], None]) -> None:
-    """Call ``take`` with a module once it is imported, also if that goes on right now.
+def when_imported(name: str, change: Callable[[Any], None]) -> None:
+    """Call ``change`` with a module once it is imported in full, also if that is under way.
 
-    A module of the host's upper floors imports the lowest one first, and with that comes the
-    adapter: the module is then there, but has nothing in it yet.
+    One of the host's upper modules imports the lowest one first, and that attaches the adapter:
+    the upper module then exists already, but is still empty.
     """
 
     def on_import(module: Any) -> None:
         spec = getattr(module, "__spec__", None)
         if getattr(spec, "_initializing", False) and type(spec) is ModuleSpec:
-            _Watched.watch(spec, module, take)
+            _WatchedSpec.watch(spec, module, change)
         else:
-            take(module)
+            change(module)
 
     wrapt.register_post_import_hook(on_import, name)
 
 
-class _Watched(ModuleSpec):
+class _WatchedSpec(ModuleSpec):
     """The spec of a module while it is imported, which notices the end of the import."""
 
     @classmethod
-    def watch(cls, spec: ModuleSpec, module: Any, take: Callable[[Any], None]) -> None:
-        """Call ``take`` when an import is over."""
-        spec.__dict__["_tau_live"] = (module, take)
+    def watch(cls, spec: ModuleSpec, module: Any, change: Callable[[Any], None]) -> None:
+        """Call ``change`` with the module at the end of its import."""
+        spec.__dict__["_tau_live"] = (module, change)
         spec.__class__ = cls
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "_initializing" or value:
             super().__setattr__(name, value)
             return
-        module, take = self.__dict__.pop("_tau_live", (None, None))
+        module, change = self.__dict__.pop("_tau_live", (None, None))
         self.__class__ = ModuleSpec  # type: ignore[assignment]  # it is one again
         self._initializing = value
-        if take is not None:
+        if change is not None:
             with suppress(Exception):  # the border to the host's import
-                take(module)
+                change(module)

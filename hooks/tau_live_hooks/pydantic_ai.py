@@ -17,11 +17,11 @@ CALLBACKS = (
     "wrap_tool_execute",
     "on_tool_execute_error",
 )
-"""What is used of the host's ``AbstractCapability``."""
+"""The methods of the host's ``AbstractCapability`` that are used."""
 
 
 def probe() -> str | None:
-    """Say what of the host's layout is missing, or ``None`` if all is there."""
+    """Return what is missing of the host's layout; ``None`` if nothing is."""
     import inspect
 
     from pydantic_ai import Agent, capabilities
@@ -36,7 +36,7 @@ def probe() -> str | None:
 
 
 PREPARES, BASE = "_prepare_run", "_base_run_capability"
-"""Where a run gets its capabilities, and those of its agent; an older host has neither."""
+"""The methods that give a run its capabilities, and its agent's; older hosts have neither."""
 
 
 def attach(in_force: InForce) -> Detach:

@@ -13,7 +13,7 @@ class RequestSeam:
     """Reads and changes the host's ``ModelRequestContext``; nothing of it is kept."""
 
     def value_at(self, point: Point, request: Any) -> object:
-        """Return what a request says at a point, as a copy that can be compared."""
+        """Return a request's value at a point, as a copy that can be compared."""
         if point is Point.MODEL:
             return id(request.model)
         if point is Point.PARAMS:
@@ -25,7 +25,7 @@ class RequestSeam:
         return [part.content for part in parts]
 
     def is_own(self, request: Any, model: object) -> bool:
-        """Say whether an option is the model of the request anyway."""
+        """Return whether an option is the request's own model."""
         names = {pydantic_ai_events.model_name(request.model), getattr(request, "model_id", None)}
         return model is request.model or (isinstance(model, str) and model in names)
 
@@ -39,8 +39,8 @@ class RequestSeam:
         if point is Point.MODEL:
             return _with_model(request, _model(value))
         if point is Point.PARAMS:
-            given = dict(value) if isinstance(value, Mapping) else {}
-            return _with(request, model_settings={**(request.model_settings or {}), **given})
+            params = dict(value) if isinstance(value, Mapping) else {}
+            return _with(request, model_settings={**(request.model_settings or {}), **params})
         parameters = request.model_request_parameters
         if point is Point.TOOLS:
             tools = [tool for tool in few(parameters.function_tools) if tool.name in value]
@@ -65,7 +65,7 @@ def situation(ctx: Any, request: Any) -> dict[str, object]:
 
 
 def call_situation(ctx: Any, call: Any) -> dict[str, object]:
-    """Return what is known before a tool is run."""
+    """Return the situation before a tool is run."""
     known = {**_of_run(ctx), "tool": call.tool_name, "retry": ctx.retry}
     return situation_of(known, getattr(ctx, "metadata", None))
 
@@ -76,7 +76,7 @@ def _of_run(ctx: Any) -> dict[str, object]:
 
 
 def _with(request: Any, **changes: object) -> Any:
-    """Return a request with changes; one of an older host loses by that what its loop has set."""
+    """Return a request with changes, and with the fields that an older host sets after ``init``."""
     changed = replace(request, **changes)
     for field in fields(request):
         if not field.init and field.name not in changes:
@@ -91,7 +91,11 @@ def _with_model(request: Any, model: Any) -> Any:
 
 
 def _model(value: object) -> Any:
-    """Return the model that an option stands for; raises where it is none."""
+    """Return the model that an option stands for.
+
+    Raises:
+        TypeError: It stands for none.
+    """
     from pydantic_ai.models import Model, infer_model
 
     if isinstance(value, str | Model):

@@ -1,8 +1,6 @@
 """Fields of our events from pydantic-ai's objects; nothing here imports the host.
 
-Everything is read by name and may be missing: an older or newer host then tells less.
-
-That is not public, so a host that has it elsewhere, or not at all, just tells no such time.
+Everything is read by name and may be missing: an older or newer host then reports less.
 """
 
 from collections import Counter
@@ -27,7 +25,7 @@ ROLES: Mapping[str, str] = {
     "retry-prompt": "user",
     "retry-feedback": "user",
 }
-"""The role of a part of a message, by the host's name of its kind."""
+"""The role of a part of a message, by the host's name for its kind."""
 
 
 def usage_of(usage: Any) -> dict[str, float]:
@@ -42,7 +40,7 @@ def usage_of(usage: Any) -> dict[str, float]:
 
 
 def cost_of(usage: Any) -> float | None:
-    """Return what a request cost in US dollars, where the host knows its price."""
+    """Return the cost of a request in US dollars, if the host knows its price."""
     cost = getattr(usage, "cost", None)
     return None if cost is None or callable(cost) else float(cost)
 
@@ -109,7 +107,7 @@ def response_of(response: Any) -> dict[str, object]:
 
 
 def messages_of(message: Any) -> Iterator[dict[str, object]]:
-    """Yield the fields of what one message of the host adds to the conversation."""
+    """Yield the fields of each part that a message of the host adds to the conversation."""
     for part in few(message.parts):
         kind = as_text(part.part_kind)
         raw: dict[str, object] = {"part": kind}
@@ -127,8 +125,9 @@ def messages_of(message: Any) -> Iterator[dict[str, object]]:
 def resumed_run(messages: Sequence[Any]) -> str | None:
     """Return the id of the run that waited for the results with which a history goes on.
 
-    A run that was itself such a continuation begins with the results of what the one before had
-    requested; the first of them is meant, and known from the history alone, in any process.
+    A run that was itself such a continuation begins with the results of the calls that the one
+    before it requested. The first run of the chain is returned; it follows from the history alone,
+    in any process.
     """
     runs: list[tuple[str, Any, Any]] = []
     for message in few(messages):
@@ -153,11 +152,11 @@ _RETRIES = frozenset({"ToolRetryError", "ModelRetry"})
 
 
 class HostRun:
-    """The steps of one run, reported to its book.
+    """Reports the steps of one run to its book.
 
     Args:
         book: Takes the events.
-        run_id: The host's id of it, by which its own messages are known from older ones.
+        run_id: The host's id of it, which tells its own messages from older ones.
 
     Attributes:
         has_answer: True once a model has answered, until the next request.
@@ -167,8 +166,8 @@ class HostRun:
         self.book = book
         self.has_answer = False
         self._run_id = run_id
-        self._heard = 0
-        self._called: Counter[str] = Counter()
+        self._messages = 0
+        self._open_calls: Counter[str] = Counter()
         self._spans: dict[int, str] = {}
 
     def start_model(self, ctx: Any, request: Any) -> None:
@@ -179,7 +178,7 @@ class HostRun:
             self.book.record_retry("model", number=attempt)
             return
         self.book.begin_turn(ctx.run_step)
-        self.listen(ctx.messages)
+        self.report_messages(ctx.messages)
         self.book.start_model(_model(ctx), request_of(request))
 
     def end_model(self, ctx: Any, response: Any, first_s: float | None = None) -> None:
@@ -199,13 +198,13 @@ class HostRun:
 
     def start_tool(self, ctx: Any, call: Any, tool: Any) -> None:
         """Report that a tool is called."""
-        self._called[as_text(call.tool_call_id)] += 1
+        self._open_calls[as_text(call.tool_call_id)] += 1
         raw = {"retry": ctx.retry, "kind": as_text(getattr(tool, "kind", ""))}
         fields = {"args": content_of(call.args), "raw": raw}
         self._spans[id(call)] = self.book.start_tool(call.tool_call_id, call.tool_name, fields)
 
-    def goes_on(self, call: Any) -> bool:
-        """Say whether a tool's call goes on."""
+    def is_open(self, call: Any) -> bool:
+        """Return whether a tool's call has not ended yet."""
         return id(call) in self._spans
 
     def end_tool(
@@ -237,15 +236,15 @@ class HostRun:
             span_id=self._spans.pop(id(call), None),
         )
 
-    def listen(self, messages: Any) -> None:
+    def report_messages(self, messages: Any) -> None:
         """Report the new messages of this run; older ones were other runs'."""
-        for place in range(self._heard, len(messages)):
-            message = messages[place]
+        for index in range(self._messages, len(messages)):
+            message = messages[index]
             if getattr(message, "run_id", None) in (None, self._run_id):
                 for fields in messages_of(message):
-                    self.book.tell(ev.Message, {**fields, "index": place})
+                    self.book.tell(ev.Message, {**fields, "index": index})
                     self._note(fields)
-        self._heard = max(self._heard, len(messages))
+        self._messages = max(self._messages, len(messages))
 
     def _note(self, fields: Mapping[str, object]) -> None:
         """Report calls that never reached a tool, and answers that the host did not accept."""
@@ -253,8 +252,8 @@ class HostRun:
         call_id, retried = raw.get("tool_call_id"), raw.get("outcome") == "retried"
         if raw["part"] in {"retry-prompt", "retry-feedback"} and call_id is None:
             self.book.record_retry("output")
-        elif raw["part"] in {"tool-return", "retry-prompt"} and self._called[as_text(call_id)]:
-            self._called[as_text(call_id)] -= 1  # the answer to a call that reached its tool
+        elif raw["part"] in {"tool-return", "retry-prompt"} and self._open_calls[as_text(call_id)]:
+            self._open_calls[as_text(call_id)] -= 1  # the answer to a call that reached its tool
         elif retried or raw["part"] == "retry-prompt":
             tool = as_text(raw.get("tool_name", ""))
             result = {"result": fields["content"]}
@@ -262,14 +261,14 @@ class HostRun:
             self.book.record_retry("tool", reason=tool)
 
     def end(self, ctx: Any, result: Any, error: BaseException | None) -> None:
-        """Report what is left, and that the run is over, or waits for somebody."""
+        """Report the last messages, and that the run is over or waits for somebody."""
         fields: dict[str, object] = {}
         waits = (
             error is None
             and type(getattr(result, "output", None)).__name__ == "DeferredToolRequests"
         )
         try:
-            self.listen(ctx.messages)
+            self.report_messages(ctx.messages)
             name = type(error).__name__
             if name == "UsageLimitExceeded":
                 fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
@@ -295,7 +294,7 @@ def _model(ctx: Any) -> str:
 
 
 def _is_late(ctx: Any, error: BaseException) -> bool:
-    """Say whether a run was cancelled by the host, because its time was over."""
+    """Return whether the host cancelled a run because its time was over."""
     deadline = getattr(ctx, "deadline", None)
     if deadline is None or ending_of(error)[0] is not ev.Status.CANCELLED:
         return False
@@ -303,13 +302,15 @@ def _is_late(ctx: Any, error: BaseException) -> bool:
 
 
 class FirstChunk:
-    """Listens, from now until ``over``, for when the first piece of an answer came.
+    """Measures the time to the first piece of an answer, from now until ``close``.
+
+    The host's capture of it is private: one that has it elsewhere, or not at all, reports none.
 
     Args:
         request: The host's ``ModelRequestContext``.
 
     Attributes:
-        after_s: So many seconds after the request was sent; ``None`` if that is unknown.
+        after_s: Seconds from the request to the first piece; ``None`` if unknown.
     """
 
     def __init__(self, request: Any) -> None:
@@ -324,8 +325,8 @@ class FirstChunk:
             capture.__enter__()
             self._capture = capture
 
-    def over(self) -> None:
-        """Listen no longer; in another context than it began in, that is the host's to undo."""
+    def close(self) -> None:
+        """Stop measuring; in another context than the first, that is the host's to undo."""
         if self._capture is not None:
             with suppress(Exception):
                 self._capture.__exit__(None, None, None)

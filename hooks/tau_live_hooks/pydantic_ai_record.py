@@ -1,13 +1,13 @@
 """The capability that sees and steers a pydantic-ai agent; the one import of the host.
 
-Each callback does the host's own step exactly once and outside of everything of ours, returns what
-it returned, and raises what it raised. What of ours fails is reported to the runtime and goes no
+Each callback does the host's own step exactly once and outside of all our code, returns what it
+returned, and raises what it raised. A failure of ours is reported to the runtime and goes no
 further.
 
-What is to be known of an agent's own capabilities, and what they are together with ours, is found
-out once: to arrange them anew for each run took an eighth of a trivial one's time. A run that has
-capabilities of its own resolves the names of models once for the agent's and once for its own, and
-makes a model for each; so names are resolved as if ours were not there.
+The facts about an agent's own capabilities, and their combination with ours, are cached: combining
+them anew for each run took an eighth of a trivial run's time. A run that has capabilities of its
+own resolves the names of models once for the agent's and once for its own, and makes a model for
+each; so names are resolved as if ours were not there.
 """
 
 import weakref
@@ -26,15 +26,15 @@ from tau_live.decisions.runs import PendingDecision, RunHandle
 from tau_live.runtime import api
 from tau_live.runtime.adapters import InForce
 from tau_live_hooks import pydantic_ai_events
-from tau_live_hooks.common import Border, RunBook, reset, run_around
+from tau_live_hooks.common import Border, RunBook, enclosing_run, reset
 from tau_live_hooks.common_choices import REPLACED, Choices, Pending, settle
 from tau_live_hooks.pydantic_ai_choose import RequestSeam, call_situation, situation
 from tau_live_hooks.pydantic_ai_events import HOST, FirstChunk, HostRun, resumed_run
 
 PREPARES = hasattr(AbstractCapability, "prepare_model_request")
-"""Whether the host says of each attempt what is sent; an older one has no attempts."""
+"""Whether the host shows what is sent at each attempt; an older one has no attempts."""
 
-_around: ContextVar[HostRun | None] = ContextVar("tau_live_around", default=None)
+_current: ContextVar[HostRun | None] = ContextVar("tau_live_current", default=None)
 _in_tool: ContextVar[HostRun | None] = ContextVar("tau_live_in_tool", default=None)
 
 
@@ -46,11 +46,12 @@ class TauCapability(AbstractCapability[Any]):
         resumes: The host's id of the run that waited and goes on with this one; ``None`` if none.
 
     Attributes:
-        resolvers: What resolves the names of models, by the identities of its parts without ours.
+        resolvers: The capabilities that resolve names of models, by the identities of their parts
+            without ours.
     """
 
     prepares: ClassVar[bool] = PREPARES
-    """Whether the host says of each attempt at a request what is sent."""
+    """Whether the host shows what is sent at each attempt at a request."""
 
     def __init__(self, in_force: InForce, resumes: str | None = None) -> None:
         self._in_force = in_force
@@ -90,17 +91,17 @@ class TauCapability(AbstractCapability[Any]):
         try:
             response = await handler(request_context)
         except BaseException as raised:
-            first.over()
+            first.close()
             self._border.safely(self._call_run, "fail_model", ctx, raised)
             self._border.safely(self._settle_unsent, kind=Kind.DECISION)
             raise
-        first.over()
+        first.close()
         self._border.safely(self._call_run, "end_model", ctx, response, first.after_s)
         self._border.safely(self._settle_unsent, kind=Kind.DECISION)
         return response
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
-        """Decide the request and its model; the request as it is whenever in doubt."""
+        """Decide the request and its model; return it unchanged whenever in doubt."""
         changed = self._border.safely(
             self._change_request, ctx, request_context, kind=Kind.DECISION
         )
@@ -138,9 +139,9 @@ class TauCapability(AbstractCapability[Any]):
     ) -> Any:
         """Let the model try again what failed, where that is decided; else fail as it did."""
         try:
-            again = self._border.safely(self._again, ctx, call, error, kind=Kind.DECISION)
-            if again is not None:
-                raise again from error
+            retry = self._border.safely(self._retry, ctx, call, error, kind=Kind.DECISION)
+            if retry is not None:
+                raise retry from error
             return await super().on_tool_execute_error(
                 ctx, call=call, tool_def=tool_def, args=args, error=error
             )
@@ -155,18 +156,18 @@ class TauCapability(AbstractCapability[Any]):
         runtime = self._in_force()
         if runtime is None:
             return None
-        fields, inside = pydantic_ai_events.start_of(ctx), run_around()
+        fields, parent = pydantic_ai_events.start_of(ctx), enclosing_run()
         name = str(fields["agent"] or "agent")
         handle = runtime.begin_run(
             name,
             key=self._resumes or ctx.run_id,
             session=ctx.conversation_id,
             metadata=getattr(ctx, "metadata", None),
-            parent=inside,
+            parent=parent,
             host=HOST,
             fields={
                 **fields,
-                "trigger": self._trigger(inside, name),
+                "trigger": self._trigger(parent, name),
                 "aliases": () if self._resumes is None else (ctx.run_id,),
             },
             resumed=None if self._resumes is None else {"resume_key": ctx.conversation_id},
@@ -174,9 +175,9 @@ class TauCapability(AbstractCapability[Any]):
         self._run = HostRun(RunBook(runtime, handle, agent=name), ctx.run_id)
         if runtime.settings.act:
             self._choices = Choices(runtime, handle)
-        return api.enter(handle), set_variable(_around, self._run)
+        return api.enter(handle), set_variable(_current, self._run)
 
-    def _trigger(self, inside: RunHandle | None, name: str) -> str:
+    def _trigger(self, parent: RunHandle | None, name: str) -> str:
         """Return the trigger of the run, and report a handoff to it.
 
         Between a model's answer and the next request nothing but tools and the function that makes
@@ -184,19 +185,19 @@ class TauCapability(AbstractCapability[Any]):
         """
         if self._resumes is not None:
             return "resume"
-        if inside is None or inside.host != HOST or inside.ended:
+        if parent is None or parent.host != HOST or parent.ended:
             return "user"
-        around = _around.get()
-        if around is None or around.book.handle is not inside:
+        outer = _current.get()
+        if outer is None or outer.book.handle is not parent:
             return "tool"
-        if _in_tool.get() is around or not around.has_answer:
+        if _in_tool.get() is outer or not outer.has_answer:
             return "tool"
-        giver = around.book
-        giver.tell(ev.Handoff, {"from_agent": giver.agent, "to_agent": name, "reason": "output"})
+        book = outer.book
+        book.tell(ev.Handoff, {"from_agent": book.agent, "to_agent": name, "reason": "output"})
         return "handoff"
 
     def _change_request(self, ctx: Any, request: Any) -> Any:
-        choices = self._deciding
+        choices = self._active_choices
         if choices is None:
             return None
         known = situation(ctx, request)
@@ -204,37 +205,37 @@ class TauCapability(AbstractCapability[Any]):
         return changed
 
     def _veto(self, ctx: Any, call: Any) -> str | None:
-        choices = self._deciding
+        choices = self._active_choices
         return None if choices is None else choices.veto(call_situation(ctx, call))
 
-    def _again(self, ctx: Any, call: Any, error: Exception) -> ModelRetry | None:
-        """Return what lets the model try again; ``None`` to fail as the tool did.
+    def _retry(self, ctx: Any, call: Any, error: Exception) -> ModelRetry | None:
+        """Return the exception that lets the model try again; ``None`` to fail as the tool did.
 
         Nothing is decided where the host would refuse a retry: it then raises another error than
         the tool's.
         """
-        choices = self._deciding
+        choices = self._active_choices
         if choices is None or ctx.retry >= ctx.max_retries:
             return None
         retry = ModelRetry(str(error))  # first: what cannot be printed cannot be given to a model
         known = {**call_situation(ctx, call), "what": "tool", "error": type(error).__name__}
         unsettled: list[PendingDecision] = []
-        if not choices.again(known, own=False, unsettled=unsettled):
+        if not choices.should_retry(known, own=False, unsettled=unsettled):
             return None
-        if self._run is not None and self._run.goes_on(call):
+        if self._run is not None and self._run.is_open(call):
             self._retries[id(call)] = (retry, unsettled)
-        else:  # an older host asks after the call, and nobody behind us sees the retry
+        else:  # an older host asks after the call, and no code after ours sees the retry
             settle(unsettled)
         return retry
 
     def _settle_retry(self, call: Any, raised: BaseException | None) -> None:
-        """Settle whether the model tries again; a capability behind us may have seen to it."""
+        """Settle whether the model tries again; a capability after ours may have prevented it."""
         retry, unsettled = self._retries.pop(id(call), (None, ()))
         settle(unsettled, None if raised is retry else REPLACED)
 
     @property
-    def _deciding(self) -> Choices | None:
-        """What decides its run, unless another runtime is in force by now."""
+    def _active_choices(self) -> Choices | None:
+        """The choices of its run; ``None`` if another runtime is in force by now."""
         decides = self._run is not None and self._in_force() is self._run.book.runtime
         return self._choices if decides else None
 
@@ -244,7 +245,7 @@ class TauCapability(AbstractCapability[Any]):
 
     def _settle_unsent(self) -> None:
         if self._pending is not None:
-            self._pending.over()
+            self._pending.settle_unsent()
 
     def _call_run(self, name: str, *args: object) -> None:
         if self._run is not None:
@@ -254,8 +255,8 @@ class TauCapability(AbstractCapability[Any]):
 class WatchingCapability(TauCapability):
     """Sees one run in which nothing is decided, and no request is tried again.
 
-    What it does not override the host does not prepare: for ``prepare_model_request`` it copies
-    every tool's definition, which takes a fifth of a trivial run's time.
+    The host prepares nothing for a callback that is not overridden; for ``prepare_model_request``
+    it would copy every tool's definition, which takes a fifth of a trivial run's time.
     """
 
     prepares = False
@@ -320,7 +321,7 @@ RETRYING = ("prepare_model_request", "on_model_request_error", "after_model_requ
 
 
 def may_retry(capability: object) -> bool:
-    """Say whether a capability may let a model's request be tried again; a function may be any."""
+    """Return whether a capability may retry a model's request; a function of a run may be any."""
     kind = type(capability)
     if not isinstance(capability, AbstractCapability) or "Dynamic" in kind.__name__:
         return True
@@ -333,20 +334,20 @@ def may_retry(capability: object) -> bool:
 _DURABLE = "in_durable_context"
 
 _joins: ContextVar[bool] = ContextVar("tau_live_joins", default=False)
-"""Whether the run that is prepared here has ours among its agent's."""
+"""Whether our capability is joined to the agent's for the run that is prepared here."""
 
 
-class _Known:
+class _OwnCapabilities:
     """The facts about an agent's own capabilities.
 
     Args:
-        root: What holds them.
-        gone: Called when that is no more.
+        root: The capability that holds them.
+        gone: Called when that is garbage-collected.
 
     Attributes:
-        joined: They and ours; ``None`` until a run has both.
-        retries: Whether one may let a request be tried again.
-        durable: Those that say whether a run that begins now is where nothing of ours belongs.
+        joined: Theirs and ours combined; ``None`` until a run has both.
+        retries: Whether one may retry a request.
+        durable: Those that tell whether a run begins in a durable context, where ours must not be.
     """
 
     __slots__ = ("_root", "durable", "joined", "retries")
@@ -359,7 +360,7 @@ class _Known:
         self.durable = [part for part in parts if hasattr(part, _DURABLE)]
 
     def is_of(self, root: object) -> bool:
-        """Say whether it is this of which all this is known."""
+        """Return whether these are the facts about this root."""
         return self._root() is root
 
 
@@ -374,7 +375,7 @@ class Roots:
         self._in_force = in_force
         self._border = Border(in_force)
         self._shared = SharedCapability(in_force)
-        self._known: dict[int, _Known] = {}
+        self._facts: dict[int, _OwnCapabilities] = {}
 
     def iterate(
         self, wrapped: Callable[..., Any], agent: Any, args: Any, kwargs: dict[str, Any]
@@ -386,9 +387,9 @@ class Roots:
         self, wrapped: Callable[..., Any], agent: Any, args: Any, kwargs: dict[str, Any]
     ) -> Any:
         """Add ours to the capabilities of a call, unless it may be among those of the agent."""
-        given = self._arguments(kwargs, agent, joins=True)
-        if given is not None:
-            return await wrapped(*args, **given)
+        arguments = self._arguments(kwargs, agent, joins=True)
+        if arguments is not None:
+            return await wrapped(*args, **arguments)
         token = set_variable(_joins, True)
         try:
             return await wrapped(*args, **kwargs)
@@ -402,7 +403,7 @@ class Roots:
         base = wrapped(*args, **kwargs)
         if not _joins.get():
             return base
-        set_variable(_joins, False)  # what its capabilities run meanwhile is another run
+        set_variable(_joins, False)  # a run that its capabilities start is another one
         return self._border.safely(self._join, *base) or base
 
     def resolve(
@@ -421,13 +422,13 @@ class Roots:
         """
         try:
             runtime = self._in_force()
-            known = self._known_of(_root_of(agent))
-            if runtime is None or any(getattr(part, _DURABLE) for part in known.durable):
+            facts = self._facts_of(_root_of(agent))
+            if runtime is None or any(getattr(part, _DURABLE) for part in facts.durable):
                 return kwargs
             theirs = list(kwargs.get("capabilities") or ())
             if any(isinstance(part, TauCapability) for part in theirs):
                 return kwargs
-            watches = not (runtime.settings.act or known.retries or any(map(may_retry, theirs)))
+            watches = not (runtime.settings.act or facts.retries or any(map(may_retry, theirs)))
             deferred = kwargs.get("deferred_tool_results") is not None
             if watches and joins and not deferred:
                 return None
@@ -439,27 +440,28 @@ class Roots:
             return kwargs
 
     def _join(self, base: Any, *more: object) -> tuple[object, ...]:
-        known = self._known.get(id(base))
-        if known is None or not known.is_of(base):  # the host has made it for this run
+        facts = self._facts.get(id(base))
+        if facts is None or not facts.is_of(base):  # the host has made it for this run
             return CombinedCapability([base, self._shared]), *more
-        if known.joined is None:
-            known.joined = CombinedCapability([base, self._shared])
-        return known.joined, *more
+        if facts.joined is None:
+            facts.joined = CombinedCapability([base, self._shared])
+        return facts.joined, *more
 
-    def _known_of(self, root: Any) -> _Known:
+    def _facts_of(self, root: Any) -> _OwnCapabilities:
         key = id(root)
-        known = self._known.get(key)
-        if known is None or not known.is_of(root):
-            known = self._known[key] = _Known(root, lambda _: self._known.pop(key, None))
-            if len(self._known) > 1_000:  # agents whose capabilities are known at once
-                self._known.pop(next(iter(self._known)), None)
-        return known
+        facts = self._facts.get(key)
+        if facts is None or not facts.is_of(root):
+            facts = _OwnCapabilities(root, lambda _: self._facts.pop(key, None))
+            self._facts[key] = facts
+            if len(self._facts) > 1_000:  # agents whose facts are kept at once
+                self._facts.pop(next(iter(self._facts)), None)
+        return facts
 
 
 def _without_ours(kwargs: dict[str, Any], agent: object) -> Mapping[str, Any]:
     """Return the arguments of a resolution with the capability that there would be without ours.
 
-    The host remembers a resolved name by the identity of the capability that resolved it. Ours
+    The host caches a resolved name by the identity of the capability that resolved it. Ours
     resolves none.
     """
     try:
@@ -478,13 +480,13 @@ def _without_ours(kwargs: dict[str, Any], agent: object) -> Mapping[str, Any]:
 
 
 def _root_of(agent: object) -> Any:
-    """Return what holds the capabilities of an agent, which ``Agent.override`` may replace."""
+    """Return the capability that holds an agent's, which ``Agent.override`` may replace."""
     effective = getattr(agent, "_effective_root_capability", None)
     return effective() if callable(effective) else getattr(agent, "_root_capability", None)
 
 
 def _parts_of(capability: Any) -> list[object]:
-    """Return the capabilities that one is made of; none of ``None``."""
+    """Return the parts of a capability; none of ``None``."""
     parts: list[object] = []
     if capability is not None:
         capability.apply(parts.append)

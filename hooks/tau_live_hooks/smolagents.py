@@ -1,7 +1,7 @@
-"""The adapter of smolagents: every run of every agent is seen, through wraps of the host's classes.
+"""The adapter of smolagents: every run of every agent is seen, by wrapping the host's classes.
 
-The host tells of nothing before it has happened, and of models and tools hardly at all. So what
-every agent goes through is wrapped: ``run``, the end of each step, the checks of an answer, and the
+The host reports nothing before it has happened, and hardly anything of models and tools. So the
+methods of every agent are wrapped: ``run``, the end of each step, the checks of an answer, and the
 calls of tools. Models and tools may be of anybody's classes; those of an agent are wrapped when it
 runs, wherever they were made.
 """
@@ -21,11 +21,11 @@ _METHODS = (
     ("ToolCallingAgent", "process_tool_calls"),
     ("ToolCallingAgent", "execute_tool_call"),
 )
-"""What is wrapped of the host's agents."""
+"""The methods of the host's agents that are wrapped."""
 
 
 def probe() -> str | None:
-    """Say what of the host's layout is missing, or ``None`` if all is there."""
+    """Return what is missing of the host's layout; ``None`` if nothing is."""
     import inspect
 
     from smolagents import agents, models, tools
@@ -38,7 +38,7 @@ def probe() -> str | None:
     if missing:
         return f"MultiStepAgent.run({missing[0]}=...)"
     for module, name in (
-        (agents, "copy_context"),  # older: tools that run at once lose their run
+        (agents, "copy_context"),  # older: tools that run in parallel lose their run
         (models.Model, "generate"),
         (models, "agglomerate_stream_deltas"),
         (tools.Tool, "__call__"),
@@ -61,28 +61,28 @@ def attach(in_force: InForce) -> Detach:
         requests = Requests(border)
 
         def watch(agent: Any) -> None:
-            """Wrap what an agent's model and tools are made of."""
+            """Wrap the classes of an agent's model and tools."""
             for name, wrapper in (
                 ("generate", requests.watch_answer),
                 ("generate_stream", requests.watch_stream),
             ):
                 patches.wrap_where_defined(type(agent.model), name, wrapper)
             for tool in few(agent.tools.values()):
-                patches.wrap_where_defined(type(tool), "__call__", seen.watch_code_call)
+                patches.wrap_where_defined(type(tool), "__call__", watcher.watch_code_call)
 
-        seen = Watch(border, watch)
+        watcher = Watch(border, watch)
         wrappers = (
-            seen.watch_run,
-            seen.watch_step,
-            seen.watch_checks,
-            seen.watch_code_call,
-            seen.watch_calls,
-            seen.watch_call,
+            watcher.watch_run,
+            watcher.watch_step,
+            watcher.watch_checks,
+            watcher.watch_code_call,
+            watcher.watch_calls,
+            watcher.watch_call,
         )
         for (kind, name), wrapper in zip(_METHODS, wrappers, strict=True):
             patches.wrap(getattr(agents, kind), name, wrapper)
         if hasattr(local_python_executor, "timeout"):  # older: code runs in its agent's thread
-            patches.wrap(local_python_executor, "timeout", seen.carry_thread)
+            patches.wrap(local_python_executor, "timeout", watcher.carry_thread)
     return patches.undo
 
 

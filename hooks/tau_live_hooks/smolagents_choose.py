@@ -1,4 +1,4 @@
-"""Requests of models as the wraps see them, and change them; nothing at import needs the host."""
+"""The requests to models, watched and changed by wrappers; nothing at import needs the host."""
 
 import copy
 import inspect
@@ -14,8 +14,8 @@ from tau_live_hooks.common import Border, few
 from tau_live_hooks.common_choices import Pending
 from tau_live_hooks.smolagents_record import HostRun, Place, Witness, at, drive, here
 
-_PLACES = ("messages", "stop_sequences", "response_format", "tools_to_call_from")
-"""The arguments of ``generate`` that may be given by their place."""
+_POSITIONAL = ("messages", "stop_sequences", "response_format", "tools_to_call_from")
+"""The arguments of ``generate`` that may be positional."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,10 @@ class Request:
         run: The run.
         model: The model.
         method: ``generate`` or ``generate_stream``.
-        args: The arguments given by place.
-        kwargs: Those given by name.
-        instructions: The agent's own, or those that were chosen; ``None`` where they do not stand
-            in this request, as when it asks for a plan.
+        args: The positional arguments.
+        kwargs: The named arguments.
+        instructions: The agent's own, or the chosen ones; ``None`` if this request does not contain
+            them, as when it asks for a plan.
         tools: The tools that the agent may choose from; ``None`` likewise.
     """
 
@@ -44,19 +44,19 @@ class Request:
     @property
     def arguments(self) -> dict[str, Any]:
         """All arguments by name."""
-        return {**dict(zip(_PLACES, self.args, strict=False)), **self.kwargs}
+        return {**dict(zip(_POSITIONAL, self.args, strict=False)), **self.kwargs}
 
     def with_argument(self, name: str, value: object) -> "Request":
         """Return the request with another argument."""
-        place = _PLACES.index(name)
-        if place < len(self.args):
-            args = (*self.args[:place], value, *self.args[place + 1 :])
+        index = _POSITIONAL.index(name)
+        if index < len(self.args):
+            args = (*self.args[:index], value, *self.args[index + 1 :])
             return replace(self, args=args)
         return replace(self, kwargs={**self.kwargs, name: value})
 
 
 def with_prompt(request: Request) -> Request:
-    """Return a request with the instructions and tools that stand in its system prompt."""
+    """Return a request with the instructions and tools of its system prompt, if it has one."""
     if not _has_system_prompt(request):
         return request
     agent = request.run.agent
@@ -68,10 +68,10 @@ class RequestSeam:
     """Reads and changes requests; the host's own messages, tools and memory stay as they are."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
+        self._models: dict[str, Any] = {}
 
     def value_at(self, point: Point, request: Request) -> object:
-        """Return what a request says at a point, as a copy that can be compared."""
+        """Return a request's value at a point, as a copy that can be compared."""
         if point is Point.MODEL:
             return id(request.model)
         if point is Point.PARAMS:
@@ -81,7 +81,7 @@ class RequestSeam:
         return request.instructions
 
     def is_own(self, request: Request, model: object) -> bool:
-        """Say whether an option is the model of the request anyway."""
+        """Return whether an option is the request's own model."""
         own = request.model
         names = {
             smolagents_events.model_name(own),
@@ -98,8 +98,8 @@ class RequestSeam:
 
         Raises:
             LookupError: There is no such model, or it cannot stream.
-            ValueError: The model would not take the settings, or nothing of the choice would
-                stand in the system prompt.
+            ValueError: The model does not accept the settings, or the system prompt contains
+                nothing of the choice.
         """
         if point is Point.MODEL:
             model = self._model(request.model, value)
@@ -121,11 +121,11 @@ class RequestSeam:
         name, _, id_ = value.partition(":")
         kind = getattr(models, name, None)
         if id_ and isinstance(kind, type) and issubclass(kind, models.Model):
-            if value not in self._made:  # with a client of its own
-                self._made[value] = kind(model_id=id_)
-            return self._made[value]
+            if value not in self._models:  # it has a client of its own
+                self._models[value] = kind(model_id=id_)
+            return self._models[value]
         if isinstance(own, models.ApiModel):
-            model = copy.copy(own)  # it shares its client, which takes the id with each request
+            model = copy.copy(own)  # it shares the client, which gets the id with each request
             model.model_id = value
             return model
         raise LookupError(f"not a model: {value!r}")
@@ -160,44 +160,48 @@ def _text(message: Any) -> str | None:
 
 
 def _render_prompt(request: Request) -> Request:
-    """Return the request with the agent's system prompt as its instructions and tools make it."""
-    run, kept = request.run, request.tools or ()
-    key = (request.instructions or "", kept)
+    """Return the request with a system prompt of its own instructions and tools.
+
+    Raises:
+        ValueError: The system prompt contains nothing of them.
+    """
+    run, names = request.run, request.tools or ()
+    key = (request.instructions or "", names)
     if key not in run.rendered:
         run.rendered[key] = _prompt(run.agent, *key)
     messages = request.arguments["messages"]
     own = run.agent.memory.system_prompt.system_prompt
     offered = request.arguments.get("tools_to_call_from")
-    dropped = {*smolagents_events.names_of(offered)} - {*kept}
+    dropped = {*smolagents_events.names_of(offered)} - {*names}
     if run.rendered[key] == own and not dropped:
-        raise ValueError("nothing of it stands in the system prompt")
+        raise ValueError("the system prompt contains nothing of it")
     system = [{"type": "text", "text": run.rendered[key]}]
     changed = request.with_argument(
         "messages", [replace(messages[0], content=system), *messages[1:]]
     )
     if not dropped:
         return changed
-    stay = [tool for tool in few(offered) if tool.name not in dropped]
-    return changed.with_argument("tools_to_call_from", stay)
+    tools = [tool for tool in few(offered) if tool.name not in dropped]
+    return changed.with_argument("tools_to_call_from", tools)
 
 
-def _prompt(agent: Any, instructions: str, kept: tuple[str, ...]) -> str:
+def _prompt(agent: Any, instructions: str, names: tuple[str, ...]) -> str:
     other = copy.copy(agent)
     other.instructions = instructions or None
-    stay = {*kept, smolagents_events.ANSWER}
-    other.tools = {name: tool for name, tool in agent.tools.items() if name in stay}
-    other.managed_agents = {n: managed for n, managed in agent.managed_agents.items() if n in stay}
+    kept = {*names, smolagents_events.ANSWER}
+    other.tools = {name: tool for name, tool in agent.tools.items() if name in kept}
+    other.managed_agents = {n: managed for n, managed in agent.managed_agents.items() if n in kept}
     return str(other.initialize_system_prompt())
 
 
 class _OpenRequest(NamedTuple):
-    """One request that goes on.
+    """One open request.
 
     Attributes:
-        place: Where it is made.
-        request: What is sent.
-        host: What was to be sent by the host, and is if it is the same.
-        span: The id of its step.
+        place: The place where it is made.
+        request: The request that is sent.
+        host: The host's own; the same object if nothing was changed.
+        span: The id of its span.
     """
 
     place: Place
@@ -206,7 +210,7 @@ class _OpenRequest(NamedTuple):
     span: str
 
     def send(self, wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Send the request to the model that was chosen."""
+        """Send the request to the chosen model."""
         if self.request is self.host:
             return wrapped(*args, **kwargs)
         if self.request.model is self.host.model:
@@ -219,7 +223,7 @@ class Requests:
     """Sees the requests to models, and decides them.
 
     Args:
-        border: What every step of ours passes.
+        border: The guard around every step of ours.
     """
 
     def __init__(self, border: Border) -> None:
@@ -253,16 +257,16 @@ class Requests:
         except BaseException as error:
             self._safely(book.fail_model, request.span, error)
             raise
-        known: list[Any] = []
+        read_pieces: list[Any] = []
 
         def take(piece: object) -> None:
-            if not known:
+            if not read_pieces:
                 self._safely(book.note_token, request.span)
-            known.append(piece)
+            read_pieces.append(piece)
 
         def over(error: BaseException | None, _result: object) -> None:
             if error is None:
-                self._safely(self._end_stream, request, known)
+                self._safely(self._end_stream, request, read_pieces)
             else:
                 self._safely(book.fail_model, request.span, error)
 
@@ -273,7 +277,7 @@ class Requests:
     def _open_request(self, model: Any, method: str, args: Any, kwargs: Any) -> _OpenRequest | None:
         place = here.get()
         if place is None or (place.step or "").startswith("model:"):
-            return None  # outside of every run, or a model inside the one of the request
+            return None  # outside of every run, or a model within the requested one
         run = place.run
         host = with_prompt(Request(run=run, model=model, method=method, args=args, kwargs=kwargs))
         request, pending = host, None

@@ -1,6 +1,6 @@
 """Fields of our events from smolagents' objects; nothing here imports the host.
 
-Everything is read by name and may be missing: an older or newer host then tells less.
+Everything is read by name and may be missing: an older or newer host then reports less.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,10 +11,10 @@ from tau_live.core.sanitize import plain
 from tau_live_hooks.common import as_text, content_of, few, positive_counts
 
 ANSWER = "final_answer"
-"""The host's tool with which a model says that it is done."""
+"""The host's tool by which a model gives its final answer."""
 
 _NOT_PARAMS = ("messages", "stop_sequences", "response_format", "tools_to_call_from")
-"""What ``Model.generate`` takes besides settings of the model."""
+"""The arguments of ``Model.generate`` that are no settings of the model."""
 
 _PROVIDERS: Mapping[str, str] = {"OpenAIModel": "openai", "AzureOpenAIModel": "azure"}
 
@@ -43,13 +43,13 @@ def names_of(tools: Any) -> list[str]:
 
 
 def is_answer(tool: Any) -> bool:
-    """Say whether this is the host's own way of ending a run, which only returns its argument."""
+    """Return whether a tool is the host's own for the final answer, which returns its argument."""
     kind = type(tool)
     return kind.__name__ == "FinalAnswerTool" and kind.__module__.partition(".")[0] == "smolagents"
 
 
 def tool_kind(tool: Any) -> str:
-    """Return what a tool is: another agent, one of a server, or a function."""
+    """Return the kind of a tool: ``agent``, ``mcp`` for one of a server, or ``function``."""
     if hasattr(tool, "execute_tool_call") or hasattr(tool, "managed_agents"):
         return "agent"
     return "mcp" if "mcpadapt" in type(tool).__module__ else "function"
@@ -82,10 +82,10 @@ def request_of(model: Any, kwargs: Mapping[str, Any], *, streaming: bool) -> dic
 
 
 def provider_of(model: Any) -> str | None:
-    """Return who runs a model, where that is known."""
+    """Return the provider of a model, if known."""
     client = getattr(model, "client_kwargs", None)
-    given = client.get("provider") if isinstance(client, Mapping) else None
-    return given if isinstance(given, str) else _PROVIDERS.get(type(model).__name__)
+    provider = client.get("provider") if isinstance(client, Mapping) else None
+    return provider if isinstance(provider, str) else _PROVIDERS.get(type(model).__name__)
 
 
 def response_of(message: Any, model: Any) -> dict[str, object]:
@@ -102,8 +102,8 @@ def response_of(message: Any, model: Any) -> dict[str, object]:
             str.__str__(reason) for reason in reasons if isinstance(reason, str)
         ),
         "tool_calls": tuple(
-            ToolCall(id=as_text(id_), name=as_text(called.name), args=content_of(called.arguments))
-            for id_, called in calls
+            ToolCall(id=as_text(id_), name=as_text(call.name), args=content_of(call.arguments))
+            for id_, call in calls
         ),
         "output": content_of(getattr(message, "content", None) or None),
     }
@@ -117,16 +117,16 @@ def usage_of(message: Any) -> dict[str, float]:
     )
 
 
-def called_with(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return what a tool is called with, as one value."""
-    given = {name: value for name, value in kwargs.items() if name != "sanitize_inputs_outputs"}
+def arguments_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the arguments of a tool's call, as one value."""
+    named = {name: value for name, value in kwargs.items() if name != "sanitize_inputs_outputs"}
     if not args:
-        return given
-    return args[0] if len(args) == 1 and not given else [*args, *([given] if given else [])]
+        return named
+    return args[0] if len(args) == 1 and not named else [*args, *([named] if named else [])]
 
 
 def messages_of(step: Any) -> Iterator[dict[str, object]]:
-    """Yield the fields of what one step of the host's memory adds to the conversation."""
+    """Yield the fields of each message that a step of the host's memory adds."""
     for role, name in (
         ("system", "system_prompt"),
         ("user", "task"),
@@ -143,11 +143,11 @@ def messages_of(step: Any) -> Iterator[dict[str, object]]:
         yield {"role": "tool", "content": content_of(str(error)), "raw": raw}
 
 
-def known_of(given: object, *, texts: bool) -> dict[str, object]:
-    """Return what of a run's ``additional_args`` may be known of its situation.
+def known_of(arguments: object, *, texts: bool) -> dict[str, object]:
+    """Return those of a run's ``additional_args`` that its situation may contain.
 
-    They stand in the prompt, so texts among them are only taken where texts are stored.
+    They are part of the prompt, so texts among them are only taken where texts are stored.
     """
-    pairs: Iterable[tuple[Any, Any]] = given.items() if isinstance(given, Mapping) else ()
+    pairs: Iterable[tuple[Any, Any]] = arguments.items() if isinstance(arguments, Mapping) else ()
     kinds = (str, bool, int, float) if texts else (bool, int, float)
     return {name: value for name, value in pairs if isinstance(value, kinds)}

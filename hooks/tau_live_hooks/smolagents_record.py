@@ -1,6 +1,6 @@
-"""Runs and steps of smolagents agents as the wraps see them; nothing at import needs the host.
+"""Runs and steps of smolagents agents as the wrappers see them; nothing at import needs the host.
 
-Each wrap does the host's own step exactly once and outside of everything of ours, returns what it
+Each wrapper does the host's own step exactly once and outside of all our code, returns what it
 returned, and raises what it raised.
 """
 
@@ -29,9 +29,9 @@ from tau_live_hooks.common import (
     RunBook,
     as_text,
     content_of,
+    enclosing_run,
     few,
     reset,
-    run_around,
     situation_of,
 )
 from tau_live_hooks.common_choices import Choices
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
     Attributes:
         run: The run.
-        step: The model request or tool call that goes on; ``None`` in the agent's own code.
+        step: The id of the open model request or tool call; ``None`` in the agent's own code.
     """
 
     run: "HostRun"
@@ -57,16 +57,16 @@ here: ContextVar[Place | None] = ContextVar("tau_live_smolagents", default=None)
 
 
 class HostRun:
-    """One run: the reports of it, and what is still open.
+    """Reports one run, and keeps what is still open in it.
 
     Args:
         book: Keeps its turns and counts.
         agent: The host's agent.
         given: The arguments of ``run``, by name.
-        choices: What decides; ``None`` where nothing is decided.
+        choices: Decides it; ``None`` where nothing is decided.
 
     Attributes:
-        rendered: The agent's system prompt with other instructions and tools, by both.
+        rendered: The agent's system prompt by instructions and tools.
         unnamed: Numbers the calls to which the model gave no id.
     """
 
@@ -80,14 +80,14 @@ class HostRun:
         self.rendered: dict[tuple[str, tuple[str, ...]], str] = {}
         self._lock = threading.Lock()
         self._spans: Counter[str] = Counter()
-        self._wanted: list[Any] = []
+        self._announced: list[Any] = []
         self._requests = itertools.count(1)
         self.unnamed = itertools.count(1)
         self._has_request = False
         self._failures = 0
         self._failed: tuple[str, str] | None = None
-        self._has_listened = False
-        self._limited = False
+        self._has_first_messages = False
+        self._is_limited = False
         self._over = False
 
     def span_of(self, call_id: str) -> str:
@@ -98,10 +98,10 @@ class HostRun:
         return f"tool:{call_id}" if count == 1 else f"tool:{call_id}#{count}"
 
     def start_model(self, request: Mapping[str, object], *, inside: str | None) -> str:
-        """Report a request, which begins a turn where none goes on; return its id."""
+        """Report a request, and a turn if none is open; return the id of the request's span."""
         if self.book.turn is None:
             self._begin_turn()
-        self._listen_first()
+        self._report_first_messages()
         self._has_request = True
         span = f"model:{next(self._requests)}"
         self.book.start_model(
@@ -109,25 +109,25 @@ class HostRun:
         )
         return span
 
-    def wants(self, message: Any) -> None:
+    def note_calls(self, message: Any) -> None:
         """Remember the tool calls of an answer, so that they are reported under its ids."""
         with self._lock:
-            self._wanted = few(getattr(message, "tool_calls", None))
+            self._announced = few(getattr(message, "tool_calls", None))
 
     def call_id(self, tool: str, arguments: Any) -> str | None:
-        """Return the model's id of a call that begins now; ``None`` where it gave none."""
+        """Return the model's id of a call that starts now; ``None`` if it gave none."""
         with self._lock:
-            mine = [call for call in self._wanted if call.function.name == tool]
-            same = [call for call in mine if call.function.arguments is arguments]
-            like = [call for call in mine if (call.function.arguments or {}) == arguments]
-            match = next(iter([*same, *like]), None)
+            calls = [call for call in self._announced if call.function.name == tool]
+            same = [call for call in calls if call.function.arguments is arguments]
+            equal = [call for call in calls if (call.function.arguments or {}) == arguments]
+            match = next(iter([*same, *equal]), None)
             if match is None:
                 return None
-            self._wanted = [call for call in self._wanted if call is not match]
+            self._announced = [call for call in self._announced if call is not match]
         return as_text(match.id)
 
     def situation(self, **more: object) -> dict[str, object]:
-        """Return what is known before something is chosen."""
+        """Return the situation before a choice."""
         agent, task = self.agent, self.given.get("task")
         known = {
             "agent": self.book.agent or "agent",
@@ -152,29 +152,29 @@ class HostRun:
         self.book.tell(ev.Policy, {**fields, "rules": rules, "raw": {"checks": names}})
 
     def note_step(self, step: Any) -> None:
-        """Report what a step of the host's memory adds, and that a turn is over."""
+        """Report the messages of a step of the host's memory, and that a turn is over."""
         kind = type(step).__name__
         if kind == "FinalAnswerStep":
             return
         if self.book.turn is None:
             self._begin_turn()
-        self._listen_first()
+        self._report_first_messages()
         if not self._has_request:
             self._infer_request(step)
         self._has_request = False
-        self._listen(step, len(self.agent.memory.steps) + 1)
+        self._report_messages(step, len(self.agent.memory.steps) + 1)
         if kind == "ActionStep":
             self._end_turn(step)
 
     def end(self, result: Any, error: BaseException | None) -> None:
         """Report that the run is over; nothing the second time."""
         with self._lock:
-            over, self._over = self._over, True
-        if over:
+            was_over, self._over = self._over, True
+        if was_over:
             return
         fields: dict[str, object] = {}
         try:
-            if self._limited:
+            if self._is_limited:
                 fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
             if error is None:
                 fields["output"] = content_of(getattr(result, "output", result))
@@ -185,7 +185,7 @@ class HostRun:
             self.book.end(error, fields)
 
     def is_interrupted(self, error: BaseException) -> bool:
-        """Say whether somebody called ``interrupt`` of the agent, and that ended the run."""
+        """Return whether somebody called ``interrupt`` of the agent, and that ended the run."""
         own = type(error).__name__ == "AgentError" and type(error).__module__.startswith(HOST)
         return own and bool(getattr(self.agent, "interrupt_switch", False))
 
@@ -200,10 +200,10 @@ class HostRun:
     def _end_turn(self, step: Any) -> None:
         error = step.error
         fields: dict[str, object] = {"raw": {"step_number": step.step_number}}
-        self._limited = type(error).__name__ == "AgentMaxStepsError"
+        self._is_limited = type(error).__name__ == "AgentMaxStepsError"
         if error is not None:
             fields |= {"status": ev.Status.ERROR, "error": error_of(error)}
-        if self._limited:
+        if self._is_limited:
             fields["status"] = ev.Status.LIMIT
         elif error is None:
             self._failures = 0
@@ -213,21 +213,21 @@ class HostRun:
             self._failed = (what, type(error).__name__)
         self.book.end_turn(fields)
 
-    def _listen_first(self) -> None:
-        """Report the messages with which the run begins."""
-        if self._has_listened:
+    def _report_first_messages(self) -> None:
+        """Report the messages with which the run starts."""
+        if self._has_first_messages:
             return
-        self._has_listened = True
+        self._has_first_messages = True
         memory = self.agent.memory
         if self.given.get("reset", True):
-            self._listen(memory.system_prompt, 0)
-        for place, step in enumerate(few(memory.steps), start=1):
-            if place == len(memory.steps):  # what was before is other runs'
-                self._listen(step, place)
+            self._report_messages(memory.system_prompt, 0)
+        for index, step in enumerate(few(memory.steps), start=1):
+            if index == len(memory.steps):  # earlier steps are other runs'
+                self._report_messages(step, index)
 
-    def _listen(self, step: Any, place: int) -> None:
+    def _report_messages(self, step: Any, index: int) -> None:
         for fields in smolagents_events.messages_of(step):
-            self.book.tell(ev.Message, {**fields, "index": place})
+            self.book.tell(ev.Message, {**fields, "index": index})
 
     def _infer_request(self, step: Any) -> None:
         """Report a request that was not seen: the model is an object that cannot be wrapped."""
@@ -244,7 +244,7 @@ class HostRun:
 
 @contextmanager
 def at(place: Place | None) -> Iterator[None]:
-    """Be at a place in a run."""
+    """Make a place in a run the current one."""
     token = here.set(place)
     try:
         yield
@@ -254,48 +254,48 @@ def at(place: Place | None) -> Iterator[None]:
 
 @contextmanager
 def within(place: Place, handle: RunHandle | None) -> Iterator[None]:
-    """Be at a place and in a run: what runs inside is its child, and rewards are its own."""
-    entered = None
+    """Make a place and a run the current ones, for child runs and rewards."""
+    token = None
     with suppress(Exception):
-        entered = None if handle is None else api.enter(handle)
+        token = None if handle is None else api.enter(handle)
     try:
         with at(place):
             yield
     finally:
-        reset(entered)
+        reset(token)
 
 
 def carry(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is where this is called, in whatever thread it runs.
+    """Return a function that has the caller's place and run, in whatever thread it runs.
 
-    Nothing else is carried over: the host's tools see there what they see without us.
+    No other context is carried over: the host's tools see there what they see without us.
     """
-    place, handle = here.get(), run_around()
+    place, handle = here.get(), enclosing_run()
     if place is None:
         return function
 
     @wraps(function)
-    def there(*args: Any, **kwargs: Any) -> Any:
+    def in_place(*args: Any, **kwargs: Any) -> Any:
         with within(place, handle):
             return function(*args, **kwargs)
 
-    return there
+    return in_place
 
 
 def is_streaming(result: object, given: Any) -> bool:
-    """Say whether a run returned its steps to be read: an answer may be a generator too."""
+    """Return whether a run returned its steps to be read: an answer may be a generator too."""
     with suppress(Exception):
         return bool(given.get("stream")) and inspect.isgenerator(result)
     return False
 
 
 class Witness(NamedTuple):
-    """What is called while a generator is read; none of it may raise.
+    """The callbacks while a generator is read; none of them may raise.
 
     Attributes:
-        step: Returns what surrounds each piece of the host's own work.
-        take: Takes what it yields.
-        over: Takes what it raised, if it did, and what it returned.
+        step: Returns the context in which the host does each piece of its work.
+        take: Takes each item.
+        over: Takes the error, if any, and the returned value.
     """
 
     step: Callable[[], AbstractContextManager[None]]
@@ -304,16 +304,16 @@ class Witness(NamedTuple):
 
 
 def drive(inner: Iterable[Any], witness: Witness) -> Generator[Any, Any, Any]:
-    """Return a generator that does what ``inner`` does, and lets a witness know.
+    """Return a generator that does what ``inner`` does, and reports it to a witness.
 
-    Whatever is sent or thrown in goes on in, ``close`` too: a generator of the host that yields
-    once more when it is closed does so here, and the same can be done with it afterwards.
+    Whatever is sent or thrown into it is passed on, ``close`` too: a generator of the host that
+    yields once more when it is closed does so here, and can be used in the same way afterwards.
     """
-    made = inner if isinstance(inner, Generator) else (item for item in inner)
-    driving = _drive(made, witness)
+    source = inner if isinstance(inner, Generator) else (item for item in inner)
+    driver = _drive(source, witness)
     for name in ("__name__", "__qualname__"):  # they are printed, as when it will not be closed
-        setattr(driving, name, getattr(made, name))
-    return driving
+        setattr(driver, name, getattr(source, name))
+    return driver
 
 
 def _drive(inner: Generator[Any, Any, Any], witness: Witness) -> Generator[Any, Any, Any]:
@@ -329,7 +329,7 @@ def _drive(inner: Generator[Any, Any, Any], witness: Witness) -> Generator[Any, 
                 witness.over(closed, None)
             try:
                 step = partial(inner.send, (yield item))
-            except BaseException as error:  # noqa: BLE001  # whatever is thrown in goes on in
+            except BaseException as error:  # noqa: BLE001  # whatever is thrown in is passed on
                 closed = error if isinstance(error, GeneratorExit) else closed
                 step = partial(inner.throw, error)
     except StopIteration as stop:
@@ -350,10 +350,10 @@ class _Memory(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _prefix(_process: int) -> str:
-    """Return what no other process begins a session's name with, a forked child neither.
+    """Return a prefix for the names of sessions that no other process has, not even a forked child.
 
-    It is made once, because a system call for each run lets go of the interpreter, and in a busy
-    process it takes milliseconds until it is had again.
+    It is made once, because a system call for each run releases the interpreter's lock, and in a
+    busy process it takes milliseconds to get that back.
     """
     return uuid4().hex
 
@@ -362,7 +362,7 @@ class _Call(NamedTuple):
     """One call of a tool.
 
     Attributes:
-        place: Where it is called.
+        place: The place where it is called.
         id: The model's id of it, or one made for it.
         span: The id of its step.
         name: The tool.
@@ -382,8 +382,8 @@ class Watch:
     """Sees the runs of all agents, and the calls of tools.
 
     Args:
-        border: What every step of ours passes.
-        watch: Called with the agent of each run, before it begins.
+        border: The guard around every step of ours.
+        watch: Called with the agent of each run, before it starts.
     """
 
     def __init__(self, border: Border, watch: Callable[[Any], None]) -> None:
@@ -418,7 +418,7 @@ class Watch:
             self._safely(self._call_run, agent, "note_step", args, kwargs)
 
     def watch_checks(self, wrapped: Callable[..., Any], agent: Any, args: Any, kwargs: Any) -> Any:
-        """See what an agent's own checks make of its answer."""
+        """See the result of an agent's own checks of its answer."""
         try:
             result = wrapped(*args, **kwargs)
         except BaseException as error:
@@ -429,7 +429,7 @@ class Watch:
 
     def watch_calls(self, wrapped: Callable[..., Any], agent: Any, args: Any, kwargs: Any) -> Any:
         """See the tool calls of an answer."""
-        self._safely(self._call_run, agent, "wants", args, kwargs)
+        self._safely(self._call_run, agent, "note_calls", args, kwargs)
         return wrapped(*args, **kwargs)
 
     def _begin_run(self, wrapped: Any, agent: Any, args: Any, kwargs: Any) -> HostRun | None:
@@ -437,9 +437,9 @@ class Watch:
         if runtime is None:
             return None
         given = _arguments(wrapped, args, kwargs)
-        inside = run_around()
-        nested = inside is not None and inside.host == HOST and not inside.ended
-        memory = self._memory(agent, goes_on=not given.get("reset", True) and not nested)
+        outer = enclosing_run()
+        nested = outer is not None and outer.host == HOST and not outer.ended
+        memory = self._memory(agent, continues=not given.get("reset", True) and not nested)
         name = smolagents_events.agent_name(agent)
         fields = {
             "input": content_of(given.get("task")),
@@ -453,7 +453,7 @@ class Watch:
             key=memory.waiting,
             session=None if nested else memory.session,
             metadata=None,
-            parent=inside,
+            parent=outer,
             host=HOST,
             fields=fields,
             resumed={"reason": "run"} if memory.waiting else None,
@@ -463,11 +463,11 @@ class Watch:
         self._safely(self._watch, agent)
         return HostRun(RunBook(runtime, handle, agent=name), agent, given, choices=choices)
 
-    def _memory(self, agent: Any, *, goes_on: bool) -> _Memory:
-        """Return what an agent remembers as its run begins; what waited there goes on by that."""
+    def _memory(self, agent: Any, *, continues: bool) -> _Memory:
+        """Return the memory of an agent as its run starts, and take a waiting run out of it."""
         fresh = _Memory(f"{_prefix(os.getpid())}-{next(self._sessions)}")
         with suppress(TypeError):  # an agent of a class that cannot be a key
-            memory = (self._memories.get(agent) if goes_on else None) or fresh
+            memory = (self._memories.get(agent) if continues else None) or fresh
             self._memories[agent] = _Memory(memory.session)
             return memory
         return fresh
@@ -528,7 +528,7 @@ class Watch:
         return self._run_call(call, wrapped, args, kwargs)
 
     def carry_thread(self, wrapped: Callable[..., Any], _: Any, args: Any, kwargs: Any) -> Any:
-        """Let what an agent wrote run, in a thread of its own, where it was written."""
+        """Keep the place of an agent's code when it runs in a thread of its own."""
         decorate = wrapped(*args, **kwargs)
         return lambda function: decorate(self._safely(carry, function) or function)
 
@@ -557,7 +557,7 @@ class Watch:
         if place is None or place.step is not None:
             return None
         name = as_text(getattr(tool, "name", None) or type(tool).__name__)
-        return _call_of(place, tool, (name, smolagents_events.called_with(args, kwargs)), None)
+        return _call_of(place, tool, (name, smolagents_events.arguments_of(args, kwargs)), None)
 
     def _veto(self, call: _Call) -> str | None:
         run = call.place.run
@@ -596,8 +596,8 @@ class Watch:
         )
 
 
-def _call_of(place: Place, tool: Any, named: tuple[str, Any], call_id: str | None) -> _Call:
-    run, (name, arguments) = place.run, named
+def _call_of(place: Place, tool: Any, request: tuple[str, Any], call_id: str | None) -> _Call:
+    run, (name, arguments) = place.run, request
     id_ = call_id or f"unnamed-{next(run.unnamed)}"
     span = run.span_of(id_)
     started: dict[str, object] = {
@@ -611,7 +611,7 @@ def _call_of(place: Place, tool: Any, named: tuple[str, Any], call_id: str | Non
 
 
 def _arguments(run: Callable[..., Any], args: Any, kwargs: Any) -> Mapping[str, Any]:
-    """Return the arguments of a run by name; one with others is the host's to refuse."""
+    """Return the arguments of a run by name; wrong ones are the host's to refuse."""
     try:
         return dict(inspect.signature(run).bind(*args, **kwargs).arguments)
     except TypeError:

@@ -1,13 +1,13 @@
 """The reference host's own event JSON (Tau, ``--json-events``) as events.
 
-Tau tells its events without ids, in one sequence for each of its processes, and in this order: what
-its safety policy says of the user's message, that message, ``agent_start``, the turns, and
+Tau reports its events without ids, in one sequence for each of its processes, and in this order:
+the safety policy's verdict on the user's message, that message, ``agent_start``, the turns, and
 ``agent_end`` if the run succeeded; no other end is reported. So runs are numbered within the
-stream, and the ends of the others are inferred from what was last heard of them, the first that
+stream, and the ends of the others are inferred from their last lines, by the first rule that
 applies:
 
 ================================================  =========  ==============
-what was last heard                               status     reason
+last lines                                        status     reason
 ================================================  =========  ==============
 ``agent_end``                                     ok         completed
 a safety rule blocked and nothing came after it   cancelled  safety_blocked
@@ -18,7 +18,7 @@ the end of the stream                             unknown    abandoned
 ================================================  =========  ==============
 
 A run that the host left for the next one was cancelled, timed out, out of turns or without an
-answer from its provider; Tau does not tell these apart, and all but the first are failures.
+answer from its provider; Tau does not distinguish these, and all but the first are failures.
 """
 
 import json
@@ -69,16 +69,16 @@ class Run:
         ended: Whether its end was reported.
         prompt: The last of the user's messages before the start.
         reply: The last of the assistant's messages.
-        turn: The turn that was heard of last.
-        turns: How many turns began.
-        messages: How many messages were added.
+        turn: The latest turn.
+        turns: The number of turns that started.
+        messages: The number of messages that were added.
         usage: Sums over the turns.
         cost_usd: Sum over the turns; ``None`` if none is known.
         replanning: Whether the next message of the user will be one the host writes itself.
         blocked: Whether a safety rule blocked, and nothing has come after it.
         over_budget: Whether the cost reached the budget.
         gave_up: The host's error when it gave up, if it did.
-        names: How often each span name was used; only the newest are remembered.
+        names: The number of uses of each span name; only the newest are remembered.
         tools: The span and turn of each call that is open; only the newest are remembered.
     """
 
@@ -104,7 +104,7 @@ class Run:
     tools: dict[str, tuple[str, int | None]] = field(default_factory=dict)
 
     def span(self, name: str) -> str:
-        """Return an id for a span so called, unlike any before it in this run."""
+        """Return an id for a span of this name, unlike any before it in this run."""
         number = self.names.pop(name, 0) + 1
         self.names[name] = number
         if len(self.names) > _REMEMBERED:
@@ -118,7 +118,7 @@ class Run:
 
 
 def verdict(run: Run, *, next_came: bool) -> dict[str, Any]:
-    """Return how a run ended, from what was last heard of it, before the next one or the end."""
+    """Return how a run ended, from its last lines before the next run or the stream's end."""
     if run.blocked:
         return {"status": Status.CANCELLED, "reason": Reason.SAFETY_BLOCKED}
     if run.over_budget:
@@ -139,7 +139,7 @@ _LINES = tau_records.LINES
 
 @singledispatch
 def step(record: Any, run: Run) -> Step:
-    """Return what a line says, and note in the run what will matter for its end.
+    """Return the event of a line, and note in the run what its end will depend on.
 
     A line that has no event of its own becomes a ``context`` event that names it.
     """
@@ -151,7 +151,7 @@ def _type_of(record: Any) -> str:
     return str(record.__struct_config__.tag)
 
 
-def _goes_on(run: Run) -> None:
+def _clear_flags(run: Run) -> None:
     run.blocked = run.replanning = False
 
 
@@ -161,7 +161,7 @@ def _json(value: object) -> Content:
 
 @step.register(_LINES["turn_start"])
 def _(record: Any, run: Run) -> Step:
-    _goes_on(run)
+    _clear_flags(run)
     run.gave_up = None
     run.turn = record.turn
     run.turns += 1
@@ -188,7 +188,7 @@ def _(record: Any, run: Run) -> Step:
 
 @step.register(_LINES["message_added"])
 def _(record: Any, run: Run) -> Step:
-    _goes_on(run)
+    _clear_flags(run)
     if record.role == "user" and not run.started:
         run.prompt = record.text
     if record.role == "assistant":
@@ -207,7 +207,7 @@ def _(record: Any, run: Run) -> Step:
 
 @step.register(_LINES["tool_execution_start"])
 def _(record: Any, run: Run) -> Step:
-    _goes_on(run)
+    _clear_flags(run)
     span_id = run.span(record.tool_call_id or f"tool.{record.tool_name}")
     run.tools.pop(record.tool_call_id, None)
     run.tools[record.tool_call_id] = (span_id, run.turn)
@@ -342,8 +342,8 @@ _ANYWHERE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """A line, its type and time, and those of its fields that have no place of their own."""
+class _Line:
+    """A line, its type and time, and those of its fields that its record does not have."""
 
     type: str
     record: Any
@@ -362,7 +362,7 @@ class _Heard:
 
     @property
     def begins(self) -> bool:
-        """True where it can only belong to a new run."""
+        """True if it can only belong to a new run."""
         return self.is_inbound or self.type == "agent_start"
 
 
@@ -372,7 +372,7 @@ class TauStream:
     Attributes:
         stream: The name of the stream, which is the session of its runs; a run's key is
             ``{stream}#{ordinal}``, the ordinal from 1.
-        bad: How many lines were not understood, by what is wrong with them; they are left out.
+        bad: The number of lines left out because they could not be read, by what is wrong.
     """
 
     def __init__(self, stream: str, *, clock: Callable[[], float]) -> None:
@@ -383,20 +383,20 @@ class TauStream:
         self._run: Run | None = None
         self._runs = 0
         self._seq = 0
-        self._held: list[_Heard] = []
+        self._held: list[_Line] = []
         self._out: list[Event] = []
 
     def events(self, line: bytes | str | dict[str, object]) -> list[Event]:
-        """Return what one more line tells: often one event, sometimes several, or none yet."""
+        """Return the events of one more line: often one, sometimes several, or none yet."""
         if isinstance(line, dict) or line.strip():
             try:
-                heard = self._read(line)
+                parsed = self._read(line)
             except ValueError as error:
                 self.bad[str(error)] = self.bad.get(str(error), 0) + 1
             else:
-                if self._held and not heard.is_user:
-                    self._settle(heard)
-                self._take(heard)
+                if self._held and not parsed.is_user:
+                    self._settle(parsed)
+                self._take(parsed)
         return self._take_events()
 
     def end(self) -> list[Event]:
@@ -410,11 +410,11 @@ class TauStream:
         events, self._out = self._out, []
         return events
 
-    def _read(self, line: bytes | str | dict[str, object]) -> _Heard:
-        """Return what a line holds.
+    def _read(self, line: bytes | str | dict[str, object]) -> _Line:
+        """Parse a line.
 
         Raises:
-            ValueError: It is none of the host's; the text says why.
+            ValueError: It is not a line of the host's; the text says why.
         """
         try:
             data = msgspec.json.encode(line) if isinstance(line, dict) else line
@@ -435,13 +435,13 @@ class TauStream:
         at = _time_of(fields)
         named = {"type", *record.__struct_fields__}
         rest = {name: value for name, value in fields.items() if name not in named}
-        return _Heard(type_, record, self._clock() if at is None else at, at is not None, rest)
+        return _Line(type_, record, self._clock() if at is None else at, at is not None, rest)
 
-    def _settle(self, following: _Heard | None) -> None:
-        """Decide whose the held messages are: the open run's, or those of the next one.
+    def _settle(self, following: _Line | None) -> None:
+        """Assign the held messages to the open run, or to the next one.
 
         A user's message within a run that has started is the next prompt after a run without an
-        end, or one that the host wrote itself; what follows it tells.
+        end, or one that the host wrote itself; the line that follows it shows which.
         """
         held, self._held = self._held, []
         run = self._run
@@ -453,68 +453,68 @@ class TauStream:
         if next_came:
             self._close(run, next_came=True)
             run = self._open(held[0])
-        for heard in held:
-            self._say_step(run, heard, {} if next_came else {"synthetic": True})
+        for line in held:
+            self._emit_step(run, line, {} if next_came else {"synthetic": True})
 
-    def _take(self, heard: _Heard) -> None:
+    def _take(self, line: _Line) -> None:
         run = self._run
-        if heard.is_user and run is not None and run.started and not run.ended:
-            self._held.append(heard)
+        if line.is_user and run is not None and run.started and not run.ended:
+            self._held.append(line)
             # a prompt that the host writes itself, or so many in a row without a start: none of
             # them begins a run
             if run.replanning or len(self._held) == 64:
                 held, self._held = self._held, []
                 for prompt in held:
-                    self._say_step(run, prompt, {"synthetic": True})
+                    self._emit_step(run, prompt, {"synthetic": True})
             return
-        run = self._run_of(heard)
-        if heard.type == "agent_start":
-            self._start(run, heard.at, heard.rest, Fidelity.NATIVE)
-        elif heard.type == "agent_end":
-            self._note(run, heard)
-            raw = {"new_messages": heard.record.new_messages, **heard.rest}
+        run = self._run_of(line)
+        if line.type == "agent_start":
+            self._start(run, line.at, line.rest, Fidelity.NATIVE)
+        elif line.type == "agent_end":
+            self._note(run, line)
+            raw = {"new_messages": line.record.new_messages, **line.rest}
             self._end(run, {"status": Status.OK, "reason": Reason.COMPLETED}, raw)
         else:
-            self._say_step(run, heard, {})
-            if heard.is_inbound and run.blocked:  # the prompt is refused: there will be no start
+            self._emit_step(run, line, {})
+            if line.is_inbound and run.blocked:  # the prompt is refused: there will be no start
                 self._close(run, next_came=False)
 
-    def _run_of(self, heard: _Heard) -> Run:
+    def _run_of(self, line: _Line) -> Run:
         """Return the run that a line belongs to: the open one, or one that begins with it."""
         run = self._run
-        if run is not None and run.ended and heard.type in _ANYWHERE:
+        if run is not None and run.ended and line.type in _ANYWHERE:
             return run
-        if run is not None and not run.ended and run.started and heard.begins:
+        if run is not None and not run.ended and run.started and line.begins:
             self._close(run, next_came=True)
         if run is None or run.ended:
-            run = self._open(heard)
-        may_precede_start = heard.is_user or heard.begins or heard.type in _ANYWHERE
+            run = self._open(line)
+        may_precede_start = line.is_user or line.begins or line.type in _ANYWHERE
         if not run.started and not may_precede_start:  # its start was lost, or before us
-            self._start(run, heard.at, {}, Fidelity.INFERRED)
+            self._start(run, line.at, {}, Fidelity.INFERRED)
         return run
 
-    def _open(self, heard: _Heard) -> Run:
+    def _open(self, line: _Line) -> Run:
         self._runs += 1
         self._run = Run(
             f"{self.stream}#{self._runs}",
-            began_at=heard.at,
-            stamped=heard.stamped,
-            last_at=heard.at,
+            began_at=line.at,
+            stamped=line.stamped,
+            last_at=line.at,
         )
         return self._run
 
-    def _note(self, run: Run, heard: _Heard) -> None:
+    def _note(self, run: Run, line: _Line) -> None:
         if not run.ended:
-            run.last_at, run.last_type = heard.at, heard.type
-            run.stamped = run.stamped and heard.stamped
+            run.last_at, run.last_type = line.at, line.type
+            run.stamped = run.stamped and line.stamped
 
-    def _say_step(self, run: Run, heard: _Heard, more: dict[str, object]) -> None:
-        self._note(run, heard)
-        kind, fields = step(heard.record, run)
-        raw = {**heard.rest, **fields.get("raw", {}), **more}
-        self._say(kind, run, heard.at, {**fields, "raw": raw})
+    def _emit_step(self, run: Run, line: _Line, more: dict[str, object]) -> None:
+        self._note(run, line)
+        kind, fields = step(line.record, run)
+        raw = {**line.rest, **fields.get("raw", {}), **more}
+        self._emit(kind, run, line.at, {**fields, "raw": raw})
 
-    def _say(self, kind: type[Event], run: Run, at: float, fields: Mapping[str, Any]) -> None:
+    def _emit(self, kind: type[Event], run: Run, at: float, fields: Mapping[str, Any]) -> None:
         self._seq += 1
         envelope = {"host": HOST, "run_id": run.run_id, "session_id": self.stream, "at": at}
         self._out.append(kind(**{**envelope, "seq": self._seq, "turn": run.turn, **fields}))
@@ -528,7 +528,7 @@ class TauStream:
             "fidelity": fidelity,
             "raw": raw,
         }
-        self._say(RunStart, run, at, fields)
+        self._emit(RunStart, run, at, fields)
 
     def _close(self, run: Run, *, next_came: bool) -> None:
         self._end(run, verdict(run, next_came=next_came), {"last_type": run.last_type})
@@ -549,11 +549,11 @@ class TauStream:
             "raw": raw,
             **how,
         }
-        self._say(RunEnd, run, run.last_at, fields)
+        self._emit(RunEnd, run, run.last_at, fields)
 
 
 def _time_of(fields: Mapping[str, object]) -> float | None:
-    """Return the epoch seconds that a line tells, if it tells them in one of the usual ways."""
+    """Return the time of a line in epoch seconds, if it has one in one of the usual forms."""
     for name in ("timestamp_unix_ms", "timestamp", "ts"):
         seconds = _seconds(fields.get(name))
         if seconds is not None:

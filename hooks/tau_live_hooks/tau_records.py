@@ -1,4 +1,4 @@
-"""The lines of the reference host's event JSON, each checked as it comes in.
+"""The lines of the reference host's event JSON, each validated as it comes in.
 
 Named by their ``type``, as in the host. Fields that are not named here are no error: they are what
 newer versions of the host add.
@@ -33,9 +33,9 @@ _FIELDS: Mapping[str, list[_Field]] = {
         ("is_error", bool),
         ("content", Any, None),
     ],
-    # all tools of a turn failed and the host asks for another plan
+    # all tools of a turn failed, and the host asks for another plan
     "replan_triggered": [("turn", _COUNT), ("reason", str)],
-    # a model has answered and was paid
+    # a model has answered, at this cost
     "cost_updated": [
         ("turn", _COUNT),
         ("turn_cost_usd", _AMOUNT),
@@ -68,10 +68,10 @@ _FIELDS: Mapping[str, list[_Field]] = {
     "graceful_termination": [("summary", str, "")],  # it gives up
     "unknown_event": [],  # something that the host does not show in its JSON
 }
-"""By type the fields of a line, each with its default where it may be missing."""
+"""The fields of a line by its type, each with its default where it may be missing."""
 
 LINES: Mapping[str, type[msgspec.Struct]] = {
     type_: msgspec.defstruct(type_, fields, tag_field="type", frozen=True)
     for type_, fields in _FIELDS.items()
 }
-"""By type the class of every line there is."""
+"""The class of every line by its type."""

@@ -1,1 +1,1 @@
-"""Attaching a process: one ``boot()``, the hosts that are there, what each adapter is doing."""
+"""Attaching a process: one ``boot()``, its hosts, and the state of each adapter."""

@@ -1,7 +1,7 @@
 """The doors and hosts of each attached process, in a small file of its own beside the store.
 
-``tau-live doctor`` reads them, also when the process is over: somebody whose agent has just ended
-without a rollout wants to know what was attached.
+``tau-live doctor`` reads them, also after the process has ended: somebody whose agent has just
+ended without a rollout wants to know what was attached.
 """
 
 import json
@@ -17,8 +17,8 @@ from tau_live.core.files import write_whole
 from tau_live.core.processes import is_alive
 
 FOLDER = "processes"
-KEPT = 8
-"""So many files of processes that are over are kept."""
+KEPT_FILES = 8
+"""The number of files of ended processes that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,9 @@ class Attachment:
     """The record that one process wrote of itself.
 
     Attributes:
-        process: Its name, as ``machine.processes.this_process`` makes it.
-        doors: Which doors fired, in their order.
-        hosts: How its hosts stand.
+        process: Its name, as ``core.processes.this_process`` makes it.
+        doors: The doors that fired, in their order.
+        hosts: The standing of each of its hosts.
     """
 
     process: str
@@ -37,12 +37,12 @@ class Attachment:
 
     @property
     def alive(self) -> bool:
-        """True while the process runs, as far as can be known from here."""
+        """True while the process runs, as far as this process can tell."""
         return is_alive(self.process) is not False
 
 
 def note(store: Path, process: str, doors: Iterable[str], hosts: Iterable[Standing]) -> None:
-    """Write down the record of this process, by the store, which need not be there yet.
+    """Write the record of this process beside the store, which need not exist yet.
 
     Raises:
         OSError: It could not be written.
@@ -55,15 +55,15 @@ def note(store: Path, process: str, doors: Iterable[str], hosts: Iterable[Standi
     file = folder / f"{os.getpid()}.json"
     write_whole(file, json.dumps(content, indent=2).encode() + b"\n")
     others = [(path, _read_file(path)) for path in _files(folder) if path != file]
-    over = [path for path, known in others if known is None or not known.alive]
-    for path in over[KEPT:]:
+    ended = [path for path, record in others if record is None or not record.alive]
+    for path in ended[KEPT_FILES:]:
         path.unlink(missing_ok=True)
 
 
 def attachments(store: Path) -> list[Attachment]:
-    """Return the records of processes, the newest first; what cannot be read is left out."""
-    known = (_read_file(path) for path in _files(store.parent / FOLDER))
-    return [attachment for attachment in known if attachment is not None]
+    """Return the records of processes, the newest first; unreadable ones are left out."""
+    records = (_read_file(path) for path in _files(store.parent / FOLDER))
+    return [record for record in records if record is not None]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -4,7 +4,7 @@ One line in ``tau_live_autostart.pth``, which the interpreter executes when it s
 ``TAU_LIVE_RL`` is unset that is all that happens. Pythons from 3.15 on read the same from
 ``tau_live_autostart.start`` and then ignore the line: they resolve each ``package.module:function``
 in it as ``pkgutil.resolve_name`` does and call it without arguments (PEP 829). Such a file cannot
-look at the environment or for tau-live first: where tau-live is off, four small modules of it are
+check the environment or the installation first: where tau-live is off, four small modules of it are
 imported for nothing, and once it has been uninstalled, Python prints that it is not there.
 """
 
@@ -29,7 +29,7 @@ LINE = (
     '__import__("importlib.util", fromlist=["util"]).find_spec("tau_live") and '
     '__import__("tau_live.startup", fromlist=["start"]).start()\n'
 )
-"""Looks for tau-live first, so that nothing complains once it has been uninstalled."""
+"""Checks for tau-live first, so that nothing complains once it has been uninstalled."""
 
 ENTRY = "tau_live.startup:start\n"
 
@@ -47,9 +47,9 @@ class AutostartFile:
     """One of the files.
 
     Attributes:
-        path: Where it is, or would be.
-        sha256: The checksum of what it holds; ``None`` where there is none.
-        expected: The checksum of what this version writes.
+        path: Its path, whether it exists or not.
+        sha256: The checksum of its contents; ``None`` if it does not exist.
+        expected: The checksum of the contents that this version writes.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class AutostartFile:
 
 
 def contents(version: tuple[int, ...] = sys.version_info[:2]) -> Mapping[str, str]:
-    """Return what is written for a version of Python, by the name of the file."""
+    """Return the contents of the files for a version of Python, by name."""
     return {PTH: LINE, START: ENTRY} if version >= (3, 15) else {PTH: LINE}
 
 
@@ -68,7 +68,7 @@ def site_packages() -> Path:
 
 
 def files(folder: Path, wanted: Mapping[str, str]) -> list[AutostartFile]:
-    """Return the files as they stand."""
+    """Return the state of each of the files."""
     return [
         AutostartFile(path=folder / name, sha256=_sha256_of(folder / name), expected=_sha256(text))
         for name, text in wanted.items()
@@ -76,7 +76,7 @@ def files(folder: Path, wanted: Mapping[str, str]) -> list[AutostartFile]:
 
 
 def state_of(files: list[AutostartFile]) -> AutostartState:
-    """Return how the environment stands; half of the files is ``changed``."""
+    """Return the state of the environment; one file without the other is ``changed``."""
     if all(file.sha256 is None for file in files):
         return AutostartState.DISABLED
     if all(file.sha256 == file.expected for file in files):
@@ -85,7 +85,7 @@ def state_of(files: list[AutostartFile]) -> AutostartState:
 
 
 def enable(folder: Path, wanted: Mapping[str, str]) -> None:
-    """Write the files, each as a whole or not at all; what stands there is replaced.
+    """Write the files, each as a whole or not at all; existing ones are replaced.
 
     Raises:
         AutostartError: They cannot be written.
@@ -103,13 +103,13 @@ def disable(folder: Path) -> bool:
     Raises:
         AutostartError: They cannot be removed.
     """
-    there = [folder / name for name in (START, PTH) if (folder / name).exists()]
+    existing = [folder / name for name in (START, PTH) if (folder / name).exists()]
     try:
-        for path in there:
+        for path in existing:
             path.unlink(missing_ok=True)
     except OSError as error:
         raise AutostartError(f"{folder}: cannot be changed: {error.strerror or error}") from error
-    return bool(there)
+    return bool(existing)
 
 
 def _sha256_of(path: Path) -> str | None:

@@ -1,9 +1,9 @@
 """One ``boot()`` behind every door: attaches to each host of this process as it is imported.
 
-Nothing but the switch is looked at while tau-live is off, and nothing here raises into a host.
+While tau-live is off, only the switch is read; and nothing here raises into a host.
 """
 
-import _thread  # and nothing that takes long: while tau-live is off, all of this is for nothing
+import _thread  # and nothing slow: while tau-live is off, all of this is for nothing
 import os
 
 from tau_live.core.errors import release
@@ -29,20 +29,20 @@ class _State:
 
 
 UNLISTED = "tau-live: no host is listed in the metadata of its package: install tau-live again"
-"""Tells why nothing can be attached to, as where the package is copied without its metadata."""
+"""Why no host can be attached, such as a package that was copied without its metadata."""
 
 WAIT_S = 1.0
-"""How long a thread waits at most for another that boots; they may wait for each other."""
+"""The longest wait for another thread that boots; two may wait for each other."""
 
 
 def boot(door: str) -> bool:
-    """Attach to every known host, now or when it is imported; the same again does nothing more.
+    """Attach to every known host, now or when it is imported; a second call does nothing more.
 
     The running system is started by the first host, not before: a process without one costs some
     milliseconds and leaves nothing behind.
 
     Args:
-        door: Who calls, for ``tau-live doctor``: ``autostart``, ``run``, ``auto``, or a host.
+        door: The caller, for ``tau-live doctor``: ``autostart``, ``run``, ``auto``, or a host.
 
     Returns:
         Whether tau-live is switched on here and waits for hosts.
@@ -55,7 +55,7 @@ def boot(door: str) -> bool:
 
 
 def _is_unwanted() -> bool:
-    if "TAU_LIVE_ATTACHED" not in os.environ:  # most often; what tells more costs an import
+    if "TAU_LIVE_ATTACHED" not in os.environ:  # the usual case; the full check costs an import
         return False
     from tau_live.core.processes import is_unwanted_child
 
@@ -63,7 +63,7 @@ def _is_unwanted() -> bool:
 
 
 def boot_state() -> tuple[tuple[str, ...], "list[Standing]"]:
-    """Return which doors have fired in this process, and how its hosts stand."""
+    """Return the doors that have fired in this process, and the standings of its hosts."""
     return _State.doors, _State.hosts.standings() if _State.hosts is not None else []
 
 
@@ -76,7 +76,7 @@ def detach_hosts() -> None:
 def _boot_once(door: str) -> bool:
     try:
         if not _State.lock.acquire(timeout=WAIT_S):
-            return True  # by another thread
+            return True  # another thread boots
         if door not in _State.doors:
             _State.doors = (*_State.doors, door)
         if not _State.booting and (_State.hosts is None or _State.hosts.detached):
@@ -94,7 +94,7 @@ def _boot() -> None:
     from tau_live.boot.hosts import Hosts
     from tau_live.runtime.api import in_force, is_detached
 
-    _State.booting = True  # what a plugin imports may boot too
+    _State.booting = True  # the imports of a plugin may boot too
     try:
         hosts = Hosts(in_force, changed=_publish, dormant=is_detached)
         if _State.hosts is None:
@@ -107,7 +107,7 @@ def _boot() -> None:
 
 
 def _watch_api(hosts: "Hosts", api: object) -> None:
-    """Notice where agents make spans of OpenTelemetry that nobody takes."""
+    """Watch for agents' spans of OpenTelemetry that no provider takes."""
     from functools import partial
 
     from tau_live.core.errors import suppress
@@ -124,7 +124,7 @@ def _watch_api(hosts: "Hosts", api: object) -> None:
 
 
 def _reset_child() -> None:
-    """Let a forked child wait for none of its parent's threads, which it does not have."""
+    """Give a forked child a new lock, so that it does not wait for a thread of its parent's."""
     _State.lock, _State.booting = _thread.RLock(), False
     if _State.hosts is not None:
         _State.hosts.reset_child()
@@ -163,7 +163,7 @@ def _add_installed(hosts: "Hosts") -> None:
 
 
 def _load(point: "EntryPoint") -> "Adapter":
-    """Import an adapter; settings that are wrong leave none out."""
+    """Import an adapter; invalid settings exclude none."""
     from tau_live.boot.hosts import load_adapter
     from tau_live.core.errors import SettingsError
 
@@ -175,14 +175,13 @@ def _load(point: "EntryPoint") -> "Adapter":
 
 
 def _settings() -> "Settings":
-
     from tau_live.core.settings import Settings, here
 
     return Settings.from_env(os.environ, directory=here()).settings
 
 
 def _publish(standing: "Standing") -> None:
-    """Let the snapshot and ``tau-live doctor`` know how a host stands."""
+    """Publish the standing of a host to the snapshot and to ``tau-live doctor``."""
     from tau_live.boot.attachments import note
     from tau_live.boot.hosts import DETACHED, NOT_HERE
     from tau_live.core.processes import this_process
@@ -194,6 +193,6 @@ def _publish(standing: "Standing") -> None:
         settings = runtime.settings
     elif standing.problem in {NOT_HERE, DETACHED}:
         return
-    else:  # the adapter does not fit, so nothing was started: that is what is to be known
+    else:  # the adapter does not fit, so nothing was started: that is worth a record
         settings = _settings()
     note(settings.store, this_process(), *boot_state())

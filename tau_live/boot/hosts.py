@@ -1,13 +1,11 @@
-"""The hosts of this process: which are there, and what the adapter of each is doing.
+"""The hosts of this process, and the state of each host's adapter.
 
 An adapter attaches right after its host was imported, or at once where that has happened before.
 One that does not fit is disabled with one line that names host, version and what was missing; the
 host goes on as if tau-live were not there.
 
-``tau-live doctor`` reads them, also when the process is over: somebody whose agent has just ended
-without a rollout wants to know what was attached.
-
-What was wrapped in it is gone then. ``wrapt`` tells of a module's first import alone.
+A reload of a host drops the wrappers in it, and ``wrapt`` reports a module's first import alone;
+so ``Reloads`` watches for the others.
 """
 
 import importlib
@@ -31,11 +29,10 @@ from tau_live.runtime.adapters import Adapter, Detach, InForce
 
 
 class Reloads:
-    """Finds modules of watched hosts as the other finders do, and tells when they are executed.
+    """A finder that finds modules of watched hosts as the others do, and notices their execution.
 
     Args:
-        before: Called with a host while everything still is as it was, right before one of its
-            modules is executed once more.
+        before: Called with a host right before one of its modules is executed once more.
         after: Called with it right after that, whether or not the module could be executed.
     """
 
@@ -47,14 +44,14 @@ class Reloads:
         self._busy = threading.local()
 
     def watch(self, host: str, module: str) -> None:
-        """Tell of the second import of a module, and of every reload in its package."""
+        """Watch for the second import of a module, and for every reload in its package."""
         self._hosts = {**self._hosts, module: host}
         self._tops = frozenset(map(_top, self._hosts))
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
-        """Tell nothing any more."""
+        """Stop watching."""
         self._hosts, self._tops = {}, frozenset()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
@@ -65,14 +62,14 @@ class Reloads:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return how to execute a watched module; ``None`` for every other one, at once."""
+        """Return the spec of a watched module; ``None`` for every other one, at once."""
         if target is None and fullname not in self._hosts:
             return None
         if _top(fullname) not in self._tops or getattr(self._busy, "finding", False):
             return None
         self._busy.finding = True  # the other finders may ask all of them
         try:
-            spec = _found_by_others(self, fullname, path, target)
+            spec = _spec_of_others(self, fullname, path, target)
         finally:
             self._busy.finding = False
         if spec is not None and hasattr(spec.loader, "exec_module"):
@@ -84,7 +81,7 @@ class Reloads:
 
 
 class _WatchedLoader:
-    """A loader that tells when it executes a module, and is gone from it by then."""
+    """A loader that reports the execution of a module, and removes itself from it before."""
 
     def __init__(
         self,
@@ -116,7 +113,7 @@ class _WatchedLoader:
                 self._after(host)
 
 
-def _found_by_others(
+def _spec_of_others(
     own: object, fullname: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> ModuleSpec | None:
     for finder in [*sys.meta_path]:
@@ -134,10 +131,10 @@ def _top(module: str) -> str:
 
 
 NOT_HERE = "tau-live does not run here"
-"""Why an adapter does not attach that fits: settings were refused, or children are left alone."""
+"""Why a fitting adapter does not attach: settings were refused, or children are left alone."""
 
 DETACHED = "detached"
-"""Why an adapter is disabled that was attached."""
+"""Why an adapter is disabled that was attached before."""
 
 
 class HostState(StrEnum):
@@ -155,8 +152,8 @@ class Standing:
     Attributes:
         host: The host's name.
         module: The import that makes it attach.
-        state: What it is doing.
-        version: The host's version; ``None`` where nobody tells it, or it was not imported.
+        state: Its state.
+        version: The host's version; ``None`` if unknown, or not imported yet.
         problem: Why it is disabled, or sees no runs all the same; ``None`` if neither.
     """
 
@@ -171,10 +168,10 @@ class Hosts:
     """The adapters of this process, by host.
 
     Args:
-        in_force: What adapters ask for the running system.
+        in_force: Returns the running system to adapters.
         changed: Called with the standing of a host whenever it has changed.
-        dormant: Says whether there is no running system for now only; adapters attach then too,
-            because they ask for it at every call.
+        dormant: Returns whether the running system is absent for now only; adapters attach then
+            too, because they ask for it at every call.
     """
 
     def __init__(
@@ -191,7 +188,7 @@ class Hosts:
         self._standings: dict[str, Standing] = {}
         self._loads: dict[str, Callable[[], Adapter]] = {}
         self._homes: dict[str, str] = {}
-        self._tried: set[str] = set()
+        self._attempted: set[str] = set()
         self._undo: dict[str, Detach] = {}
         self._reloads = Reloads(self._before_reload, self._after_reload)
         self.detached = False
@@ -206,12 +203,12 @@ class Hosts:
         wrapt.register_post_import_hook(partial(self._on_import, host), module)
 
     def standings(self) -> list[Standing]:
-        """Return how every adapter stands, by host."""
+        """Return the standing of every adapter, sorted by host."""
         with self._lock:
             return [self._standings[host] for host in sorted(self._standings)]
 
     def reset_child(self) -> None:
-        """Take a lock of a forked child's own: a thread that it does not have may hold this one."""
+        """Give a forked child a new lock: a thread of its parent's may hold this one."""
         self._lock = threading.RLock()
 
     def detach(self) -> None:
@@ -220,7 +217,7 @@ class Hosts:
         with self._lock:
             self.detached = True
             undo, self._undo = self._undo, {}
-            self._tried |= self._standings.keys()
+            self._attempted |= self._standings.keys()
             waiting = [host for host, name in self._standings.items() if host not in undo]
         for host, detach in undo.items():
             problem = DETACHED
@@ -229,25 +226,25 @@ class Hosts:
             except Exception as error:  # noqa: BLE001  # the border to an adapter
                 pass_on(error)
                 problem = f"detaching raised {_describe(error)}"
-            self._stand(host, HostState.DISABLED, problem=problem)
+            self._update(host, HostState.DISABLED, problem=problem)
         for host in waiting:
-            self._stand(host, HostState.DISABLED, problem=DETACHED)
+            self._update(host, HostState.DISABLED, problem=DETACHED)
 
     def doubt(self, host: str, problem: str | None) -> None:
-        """Note what keeps the runs of a host from being seen, or that nothing does any more."""
+        """Note why the runs of a host are not seen, or with ``None`` that they are again."""
         if self.detached:
             return
         if problem is not None:
             logger().warning("host_unseen", host=host, problem=problem)
-        self._stand(host, self._standings[host].state, problem=problem)
+        self._update(host, self._standings[host].state, problem=problem)
 
     def _on_import(self, host: str, module: object) -> None:
         """Attach; called by the import of the host, which nothing here may make fail."""
-        with self._lock:  # not for longer: attaching waits for the locks of imports
-            if host in self._tried:
+        with self._lock:  # no longer than this: attaching waits for the locks of imports
+            if host in self._attempted:
                 return
-            self._tried.add(host)
-        self._tried_to(self._attach_first, host, module)
+            self._attempted.add(host)
+        self._guard(self._attach_first, host, module)
 
     def _attach_first(self, host: str, module: object) -> None:
         if getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -256,19 +253,19 @@ class Hosts:
         self._attach(host, version_of(host, module))
 
     def _before_reload(self, host: str) -> None:
-        """Detach for as long as the host is executed anew: it is to find itself as it was."""
+        """Detach while the host is executed anew, so that it finds itself unpatched."""
         undo = self._undo.pop(host, None)
         if undo is not None:
-            self._tried_to(lambda _host: undo(), host)
+            self._guard(lambda _host: undo(), host)
 
     def _after_reload(self, host: str) -> None:
         """Attach once more, after the host was executed anew."""
         if not self.detached:
             module = sys.modules.get(self._standings[host].module)
             _drop_modules(self._homes.get(host, ""))
-            self._tried_to(self._attach, host, version_of(host, module))
+            self._guard(self._attach, host, version_of(host, module))
 
-    def _tried_to(self, step: Callable[..., None], host: str, *args: object) -> None:
+    def _guard(self, step: Callable[..., None], host: str, *args: object) -> None:
         try:
             step(host, *args)
         except Exception as error:  # noqa: BLE001  # the border to the host
@@ -293,20 +290,20 @@ class Hosts:
         if missing is not None:
             return self._disable(host, version, missing)
         if self._in_force() is None and not self._dormant():
-            return self._stand(host, HostState.DISABLED, version=version, problem=NOT_HERE)
+            return self._update(host, HostState.DISABLED, version=version, problem=NOT_HERE)
         try:
             self._undo[host] = adapter.attach(self._in_force)
         except Exception as error:  # noqa: BLE001  # other people's code
             pass_on(error)
             return self._disable(host, version, f"attaching raised {_describe(error)}")
-        return self._stand(host, HostState.ATTACHED, version=version)
+        return self._update(host, HostState.ATTACHED, version=version)
 
     def _disable(self, host: str, version: str | None, missing: str) -> None:
         missing = " ".join(missing.split())
         logger().warning("adapter_disabled", host=host, version=version, missing=missing)
-        self._stand(host, HostState.DISABLED, version=version, problem=missing)
+        self._update(host, HostState.DISABLED, version=version, problem=missing)
 
-    def _stand(
+    def _update(
         self, host: str, state: HostState, *, version: str | None = None, problem: str | None = None
     ) -> None:
         with self._lock:
@@ -325,7 +322,7 @@ def load_adapter(point: metadata.EntryPoint, off: Collection[str]) -> Adapter:
     """Import the adapter that an entry point names.
 
     Raises:
-        TypeError: It names none.
+        TypeError: It does not name one.
         ImportError: It cannot be imported, or its host is among those that are ``off``.
     """
     if host_of(point)[0] in off:
@@ -334,10 +331,10 @@ def load_adapter(point: metadata.EntryPoint, off: Collection[str]) -> Adapter:
 
 
 def checked_adapter(adapter: object) -> Adapter:
-    """Return what was declared as an adapter.
+    """Return a declared adapter.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not an ``Adapter``.
     """
     if not isinstance(adapter, Adapter):
         raise TypeError(f"expected an Adapter, got {type(adapter).__name__}")
@@ -345,7 +342,7 @@ def checked_adapter(adapter: object) -> Adapter:
 
 
 def version_of(host: str, module: object) -> str | None:
-    """Return a host's version as its package, or else its module, tells it."""
+    """Return a host's version, from its package or else from its module."""
     name = str(getattr(module, "__name__", ""))
     for package in dict.fromkeys([host, name.replace(".", "-"), "-".join(name.split(".")[:2])]):
         with suppress(Exception):  # metadata may be missing or broken
@@ -358,7 +355,7 @@ def version_of(host: str, module: object) -> str | None:
 def _drop_modules(module: str) -> None:
     """Let an adapter of ours be imported anew, with its parts.
 
-    They may have taken classes from the host, which has others since it was reloaded.
+    They may hold classes of the host, which has others since it was reloaded.
     """
     if module.startswith("tau_live_hooks."):
         for name in [

@@ -1,4 +1,4 @@
-"""``tau-live alerts``: the last ones, and a trial one."""
+"""``tau-live alerts``: the latest alerts, and a test alert."""
 
 import os
 import time
@@ -69,7 +69,7 @@ def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
 
 
 def _render(row: "AlertRow") -> "list[RenderableType]":
-    """Return an alert for people: what it is, what happened, and where to look next."""
+    """Return an alert for people: its kind, what happened, and the command to run next."""
     head = Text.assemble(
         safe(moment(row.at)),
         "  ",

@@ -33,21 +33,21 @@ NUMBERS: Mapping[str, frozenset[str]] = {
     ),
     "bool": frozenset({"executed"}),
 }  # fmt: skip
-"""The columns that are not text; what is open-ended is JSON in text."""
+"""The columns that are not text; open-ended ones are JSON in text."""
 
 
 def write_parquet(folder: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Write each table of an export into ``{table}.parquet``, some rows at a time.
 
-    A column has the same type in every store: it does not depend on what happens to be in it.
+    A column has the same type in every store: it does not depend on its values.
 
     Raises:
-        OSError: A file could not be written; each file is whole or not there.
+        OSError: A file could not be written; each file is complete or absent.
     """
     make_folders(folder)
-    for table, of_table in groupby(rows, key=lambda row: str(row["table"])):
+    for table, group in groupby(rows, key=lambda row: str(row["table"])):
         with opened_output(folder / f"{table}.parquet") as file:
-            _write_table(file, of_table)
+            _write_table(file, group)
 
 
 def _write_table(file: object, rows: Iterator[Mapping[str, object]]) -> None:
@@ -76,7 +76,7 @@ def _column(rows: Sequence[Mapping[str, object]], name: str) -> list[object]:
 def read_table(path: Path, format_: Format) -> tuple[int, Iterator[Mapping[str, object]]]:
     """Return the rows of a file of Parquet or Arrow (IPC, as a file or a stream).
 
-    Times become epoch seconds, decimals numbers, and a NaN is a number that nobody knows.
+    Times become epoch seconds, decimals numbers, and NaN ``None``.
 
     Raises:
         TauLiveError: It cannot be read.
@@ -90,8 +90,8 @@ def read_table(path: Path, format_: Format) -> tuple[int, Iterator[Mapping[str, 
             batches = pa.ipc.open_file(path)
         except pa.ArrowInvalid:
             return 0, _rows_of(path, pa.ipc.open_stream(path))
-        at = range(batches.num_record_batches)
-        return 0, _rows_of(path, (batches.get_batch(number) for number in at))
+        numbers = range(batches.num_record_batches)
+        return 0, _rows_of(path, (batches.get_batch(number) for number in numbers))
     except pa.ArrowException as error:
         raise _unreadable(path, error) from error
 
@@ -112,24 +112,24 @@ def _rows_of(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str
 
 
 def _values(column: pa.Array) -> list[object]:
-    """Return the values of a column as those of a line of JSON would be."""
+    """Return the values of a column as JSON would have them."""
     if pa.types.is_timestamp(column.type):  # nanoseconds are more than Python's times hold
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
     values: list[object] = column.to_pylist()
-    return values if {*map(type, values)} <= _AS_IN_JSON else [*map(_plain, values)]
+    return values if {*map(type, values)} <= _JSON_TYPES else [*map(_plain, values)]
 
 
 def _plain(value: object) -> object:
-    made = _MADE.get(type(value))
-    return made(value) if made else value
+    convert = _CONVERTERS.get(type(value))
+    return convert(value) if convert else value
 
 
 def _seconds(value: datetime) -> float:
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
 
 
-_AS_IN_JSON = frozenset({str, int, bool, type(None)})
-_MADE: Mapping[type, Callable[..., object]] = {
+_JSON_TYPES = frozenset({str, int, bool, type(None)})
+_CONVERTERS: Mapping[type, Callable[..., object]] = {
     float: lambda value: None if isnan(value) else value,
     datetime: _seconds,
     date: lambda value: _seconds(datetime.combine(value, time())),

@@ -45,13 +45,13 @@ COMMANDS: Mapping[str, str] = {
     "verify": "Detect edits to the store or its checkpoints.",
     "doctor": "Check this installation and its store.",
 }
-"""Every command and what it is for; the module of its name holds it, or that of ``MODULES``."""
+"""The purpose of every command; it is in the module of its name, or in that of ``MODULES``."""
 
 MODULES: Mapping[str, str] = {
     "pause": "stops", "resume": "stops", "kill": "stops", "unkill": "stops",
     "show": "rollouts", "restore": "export", "replay": "ingest",
 }  # fmt: skip
-"""The module of each command that does not stand in one of its own name."""
+"""The module of each command that is not in one of its own name."""
 
 
 class OneLineError(click.ClickException):
@@ -81,13 +81,13 @@ class Commands(click.Group):
     _has_plugins = False
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return every name, ours in the order in which one gets to know them."""
+        """Return every name, ours in the order in which users need them."""
         self._register_plugins()
         return [*COMMANDS, *sorted(self.commands.keys() - COMMANDS.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, loading its module."""
-        if cmd_name != "doctor":  # which says itself what is wrong with them
+        if cmd_name != "doctor":  # which reports itself what is wrong with them
             self._register_plugins()
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)

@@ -43,27 +43,27 @@ MOST = 50
 
 
 _PLAIN = re.compile(r"\w[\w.@%+/:-]*")
-"""A name that means nothing to a shell, nor in the protocol: a comma does."""
+"""Matches names without special characters of the shell, or of click's protocol, as a comma is."""
 
-Completed = list[CompletionItem]
-Complete = Callable[[click.Context, click.Parameter, str], Completed]
+Items = list[CompletionItem]
+Complete = Callable[[click.Context, click.Parameter, str], Items]
 _Item = tuple[str, str]
 
 
 def from_store(items: Callable[["Store", str], Iterable[_Item]]) -> Complete:
     """Return a completer that offers names with descriptions from the store of a command."""
 
-    def complete(ctx: click.Context, parameter: click.Parameter, prefix: str) -> Completed:  # noqa: ARG001  # click's signature
+    def complete(ctx: click.Context, parameter: click.Parameter, prefix: str) -> Items:  # noqa: ARG001  # click's signature
         path = ctx.params.get("path")
         try:
             from tau_live.cli.options import load_settings
             from tau_live.store.opening import open_at
 
             file = load_settings(path if isinstance(path, Path) else None).settings.store
-            # a shell does not wait for a locked store
+            # the shell must not wait for a locked store
             with closing(open_at(file, read_only=True, busy_timeout_s=0.2)) as store:
                 matches = [item for item in items(store, prefix) if item[0].startswith(prefix)]
-        except Exception:  # noqa: BLE001  # a shell that waits for words wants no error
+        except Exception:  # noqa: BLE001  # a shell that completes must not print an error
             return []
         return [
             CompletionItem(name, help=printable(help_))
@@ -87,16 +87,16 @@ def _rollouts(store: "Store", prefix: str) -> list[_Item]:
 
 @from_store
 def decisions(store: "Store", prefix: str) -> list[_Item]:
-    """Return the decisions of a rollout, or the rollouts that may be meant."""
+    """Return the decisions of a rollout, or the matching rollouts."""
     rollout_id = prefix.partition(":")[0]
     ids = [rollout for rollout, _ in _rollouts(store, rollout_id)]
     if not prefix or len(ids) != 1:
         return [] if ":" in prefix else _rollouts(store, prefix)
-    named = [
+    items = [
         (decision.decision_id, f"at {decision.point}")
         for decision in store.decisions.decisions(ids[0])
     ]
-    return [(ids[0], ""), *named]
+    return [(ids[0], ""), *items]
 
 
 @from_store

@@ -43,7 +43,7 @@ def config(path: Path | None, as_json: bool) -> None:
         )
         for row in settings
     ]
-    # the names of settings are there to be copied, and not broken where there is room at all
+    # names of settings are made to be copied, so they are not wrapped if there is room
     print_all(table_of(("variable", "value", "source"), rows, first=50))
     click.echo(f"tau-live is {'on' if is_enabled() else 'off in this shell (TAU_LIVE_RL)'}")
     for warning in resolved.warnings:

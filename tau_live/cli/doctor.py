@@ -1,4 +1,4 @@
-"""``tau-live doctor``: is everything as it should be, and if not, what to do."""
+"""``tau-live doctor``: checks of the installation, the settings and the store, with fixes."""
 
 import os
 import platform
@@ -44,7 +44,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
 
     Args:
         environ: The environment.
-        path: What ``--store`` says.
+        path: The value of ``--store``; ``None`` takes the store of the settings.
         now: Epoch seconds, UTC.
     """
     yield Check("python", OK, f"{platform.python_version()} on {platform.system()}")
@@ -63,8 +63,8 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
         yield mistake("setting-wrong", str(error))
     else:
         settings = loaded.settings
-        of_switch = switched_on(environ).warnings
-        doubts = [doubt for doubt in loaded.doubts() if doubt not in of_switch]
+        switch_warnings = switched_on(environ).warnings
+        doubts = [doubt for doubt in loaded.doubts() if doubt not in switch_warnings]
         yield from (mistake("setting-doubtful", doubt) for doubt in doubts)
         if not doubts:
             given = sum(source != "default" for source in loaded.sources.values())
@@ -125,8 +125,8 @@ def _switch(environ: Mapping[str, str]) -> Iterator[Check]:
     killed = killed_by(environ)
     for warning in switch.warnings:
         if warning == killed:
-            of_variable = mistake("killed", warning, ended_by=f"unset {KILL}")
-            yield of_variable._replace(check="switch", state=WARN)
+            by_variable = mistake("killed", warning, ended_by=f"unset {KILL}")
+            yield by_variable._replace(check="switch", state=WARN)
         else:
             yield mistake("switch-misspelt", warning)
     if switch.on:
@@ -155,18 +155,18 @@ def _sources() -> Iterator[Check]:
 
 
 def _autostart() -> Check:
-    """Say whether Pythons of this environment attach by themselves, with the line's checksum."""
+    """Return whether Pythons of this environment attach by themselves, with the line's checksum."""
     links = files(site_packages(), contents())
     state = state_of(links)
-    there = [f"{link.path} sha256 {link.sha256}" for link in links if link.sha256 is not None]
-    summary = "; ".join([state.value, *there])
+    existing = [f"{link.path} sha256 {link.sha256}" for link in links if link.sha256 is not None]
+    summary = "; ".join([state.value, *existing])
     if state is AutostartState.CHANGED:
         return mistake("autostart-changed", summary)
     return Check("autostart", OK, summary)
 
 
 def _access(settings: Settings, environ: Mapping[str, str]) -> Check:
-    """Say who may change anything, and fail where nobody can tell."""
+    """Check who may change anything; fail if the access file cannot be read."""
     if settings.access is None:
         return Check("access", OK, "every user who can write to the store may change it")
     try:
@@ -180,7 +180,7 @@ def _access(settings: Settings, environ: Mapping[str, str]) -> Check:
 
 
 def _acting(settings: Settings) -> Iterator[Check]:
-    """Yield what the settings prevent although somebody probably wants it."""
+    """Yield what the settings prevent, probably by mistake."""
     points = ", ".join(decision.point for decision in settings.decisions)
     if points and not settings.act:
         yield mistake("act-off", f"declared at {points}, but adapters may not act")
@@ -214,14 +214,14 @@ def _plugins(settings: Settings) -> Iterator[Check]:
             else:
                 problem += "; it redacts, so no text is kept and the host makes its own choices"
                 yield mistake("plugin-broken", problem)._replace(state=FAIL)
-    well = [
+    sound = [
         f"{report.name} ({', '.join(report.hooks)})" for report in reports if not report.problem
     ]
-    yield Check("plugins", OK, ", ".join(well) or "none")
+    yield Check("plugins", OK, ", ".join(sound) or "none")
 
 
 def _hosts(settings: Settings) -> Iterator[Check]:
-    """Yield the doors that fired in this process, and how the adapter of each host would fare."""
+    """Yield the doors that fired in this process, and whether each host's adapter would attach."""
     doors, standings = boot_state()
     yield Check("doors", OK, f"fired here: {', '.join(doors) or 'none'}")
     here = {
@@ -249,12 +249,12 @@ def _hosts(settings: Settings) -> Iterator[Check]:
 
 
 def _probe_host(host: str, module: str, offered: object, off: Collection[str]) -> Standing:
-    """Return how an adapter would stand if its host were imported now; imports and probes it.
+    """Return an adapter's standing if its host were imported now; imports and probes it.
 
     Args:
         host: The host.
         module: The import that makes the adapter attach.
-        offered: Its entry point, or what a plugin registered.
+        offered: Its entry point, or the object that a plugin registered.
         off: The plugins that are switched off.
     """
     version, adapter = None, offered
@@ -274,10 +274,10 @@ def _probe_host(host: str, module: str, offered: object, off: Collection[str]) -
 
 
 def _is_installed(module: str) -> bool:
-    """Say whether the package that a module is in is there.
+    """Return whether the package of a module is installed.
 
-    A namespace package says nothing of that: what else lies in it makes one, such as
-    `opentelemetry` where only its API is installed. The first real package below it decides.
+    A namespace package does not show that: any other part makes one, such as `opentelemetry` where
+    only its API is installed. The first real package below it decides.
     """
     parts = module.split(".")
     for end in range(1, len(parts) + 1):

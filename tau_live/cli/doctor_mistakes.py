@@ -13,9 +13,9 @@ class Mistake(NamedTuple):
     Attributes:
         check: The subject of the check that finds it.
         state: ``warn`` or ``fail``.
-        sign: What is wrong, as the reference page says it.
-        cure: How it is mended, likewise.
-        advice: The next step as `doctor` prints it, with places for facts.
+        sign: The symptom, for the reference page.
+        cure: The remedy, likewise.
+        advice: The next step as `doctor` prints it, with placeholders for facts.
     """
 
     check: str
@@ -33,7 +33,7 @@ class Check(NamedTuple):
         state: ``ok``, ``warn`` or ``fail``.
         found: The finding.
         advice: The next step; ``None`` where there is none.
-        mistake: The code of the mistake; ``None`` where all is well.
+        mistake: The code of the mistake; ``None`` if there is none.
     """
 
     check: str
@@ -432,4 +432,4 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""By code, in the order in which one would look."""
+"""The mistakes by code, in the order in which one would check for them."""

@@ -1,4 +1,4 @@
-"""Checks of the store: its place, its file, what stops it, and what its newest rows say."""
+"""Checks of the store: its place, its file, what stops it, and its newest rows."""
 
 import os
 import shutil
@@ -51,7 +51,7 @@ from tau_live.store.recent import RecentDecision, RecentRows, recent_rows
 from tau_live.store.roles import Store
 
 WAIT_S = 1.0
-LOOK_S = 3.0
+CHECK_S = 3.0
 LEAST_DISK_BYTES = 200 * 1024 * 1024
 
 LARGE_BYTES = 1_000_000_000
@@ -60,11 +60,11 @@ NETWORKED = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gpfs",
      "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
 )  # fmt: skip
-FEW = 30
+LEAST_ROWS = 30
 """Fewer rows are not judged."""
 
 OFTEN = 0.1
-"""The share of decisions that is too many to be late, or to be refused."""
+"""The share of late or refused decisions that is too high."""
 
 MADE_UP = frozenset({RewardSource.INFERRED.value, RewardSource.DEFAULT.value})
 
@@ -73,7 +73,7 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
     """Yield every check of a store; where it cannot be read, those that need no reading.
 
     Args:
-        file: Where it is or will be.
+        file: Its path, whether it exists or not.
         settings: The settings; ``None`` where they are wrong.
         now: Epoch seconds, UTC.
     """
@@ -102,7 +102,7 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
             yield _unusable(error)
         yield from _attached_processes(file)
         if store is not None and settings is not None:
-            with suppress(TauLiveError):  # as the first check that fails says
+            with suppress(TauLiveError):  # the first check that fails reports it
                 yield from _learning(store, file, settings, now=now)
             with suppress(TauLiveError):
                 yield from _retention(store, settings, now=now)
@@ -111,7 +111,7 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
 
 
 def _kill_switch(file: Path, settings: Settings | None, *, now: float) -> Check:
-    """Say whether the kill switch is on; works without a store."""
+    """Return whether the kill switch is on; works without a store."""
     switch = kill_file(file, settings.kill_file if settings else None)
     killed = now_killed(switch)
     if killed is None:
@@ -125,9 +125,9 @@ def _kill_switch(file: Path, settings: Settings | None, *, now: float) -> Check:
 def _file(file: Path) -> Iterator[Check]:
     folder = file.absolute().parent
     if not file.exists():
-        there = next(above for above in file.absolute().parents if above.exists())
+        nearest = next(parent for parent in file.absolute().parents if parent.exists())
         try:
-            with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell
+            with tempfile.TemporaryFile(dir=nearest):  # permissions alone do not show it
                 pass
         except OSError as error:
             problem = f"{file} cannot be created: {error.strerror or error}"
@@ -155,7 +155,7 @@ def _file(file: Path) -> Iterator[Check]:
 
 
 def _place(file: Path) -> Iterator[Check]:
-    """Yield what is wrong with the place of a store, there or not."""
+    """Yield what is wrong with the place of a store, whether it exists or not."""
     kind = file_system_of(file, MOUNTS)
     if kind in NETWORKED:
         yield mistake("store-on-network", f"{file} is on {kind}, where locks are unreliable")
@@ -166,15 +166,15 @@ def _place(file: Path) -> Iterator[Check]:
 
 
 def file_system_of(file: Path, mounts: Path) -> str | None:
-    """Return the kind of file system that a file is or will be on; ``None`` if nobody tells.
+    """Return the kind of file system that a file is or will be on; ``None`` if unknown.
 
     Args:
         file: The file.
-        mounts: Where the kernel lists what is mounted, see ``man 5 proc``.
+        mounts: The kernel's list of mounts, see ``man 5 proc``.
     """
     try:
         lines = mounts.read_text(errors="replace").splitlines()
-        place = os.path.realpath(file)
+        real = os.path.realpath(file)
     except OSError:
         return None
     best: tuple[int, str] | None = None
@@ -182,14 +182,14 @@ def file_system_of(file: Path, mounts: Path) -> str | None:
         head, _, rest = line.partition(" - ")
         parts, kind = head.split(" "), rest.partition(" ")[0]
         at = _unescape(parts[4]) if len(parts) > 4 else ""
-        inside = place == at or place.startswith(at.rstrip("/") + "/")
-        if at and inside and (best is None or len(at) >= best[0]):  # the last of a place counts
+        inside = real == at or real.startswith(at.rstrip("/") + "/")
+        if at and inside and (best is None or len(at) >= best[0]):  # of one mount point the last
             best = (len(at), kind)
     return best[1] if best else None
 
 
 def _unescape(path: str) -> str:
-    """Return a path as it is: the kernel writes a blank as its octal code."""
+    """Return a path without the kernel's octal escapes of blanks."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         path = path.replace(code, character)
     return path
@@ -215,7 +215,7 @@ def _unusable(error: TauLiveError) -> Check:
 
 
 def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
-    """Yield what an open store says of itself.
+    """Yield the checks of an open store.
 
     Raises:
         TauLiveError: It cannot be read.
@@ -330,7 +330,7 @@ def _rewards_sent(store: Store) -> Check:
 
 
 def _drops(store: Store, file: Path, *, now: float) -> Iterator[Check]:
-    """Yield what was lost lately; older losses need no action."""
+    """Yield the recent losses of events; older ones need no action."""
     counts = counters_of(store, file)
     lost, grown = lost_events(counts), growth_times(counts, store.alerts.notes())
     recent = {name: n for name, n in lost.items() if is_recent(grown[name], now=now)}
@@ -348,13 +348,13 @@ def _drops(store: Store, file: Path, *, now: float) -> Iterator[Check]:
 
 
 def _integrity(store: Store) -> Check:
-    damage = store.damage(deadline=time.monotonic() + LOOK_S)
+    damage = store.damage(deadline=time.monotonic() + CHECK_S)
     if damage:
         advice = "`tau-live set-aside` keeps its files and starts an empty store"
         damaged = mistake("store-damaged", f"it is damaged: {damage}", advice=advice)
         return damaged._replace(check="integrity")
     if damage is None:
-        return Check("integrity", OK, f"no damage found within {LOOK_S:g} s")
+        return Check("integrity", OK, f"no damage found within {CHECK_S:g} s")
     return Check("integrity", OK, "every page is intact")
 
 
@@ -379,12 +379,12 @@ def _attached_processes(store: Path) -> Iterator[Check]:
     Of those that have ended only the first is listed.
     """
     processes = attachments(store)
-    over = [process for process in processes if not process.alive]
-    for process in [*(process for process in processes if process.alive), *over[:1]]:
-        yield from _of_process(process)
+    ended = [process for process in processes if not process.alive]
+    for process in [*(process for process in processes if process.alive), *ended[:1]]:
+        yield from _process_checks(process)
 
 
-def _of_process(attachment: Attachment) -> Iterator[Check]:
+def _process_checks(attachment: Attachment) -> Iterator[Check]:
     pid = attachment.process.split(":")[1]
     process = f"process {pid}{'' if attachment.alive else ' (over)'}"
     attached = [title(host) for host in attachment.hosts if host.state is HostState.ATTACHED]
@@ -402,31 +402,31 @@ def _of_process(attachment: Attachment) -> Iterator[Check]:
 
 
 def _retention(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
-    """Yield what keeps a store from shrinking to its limits, if it has any."""
+    """Yield how far a store is over its limits, and what keeps it from shrinking, if it has any."""
     limits = limits_of(settings)
     if not limits:
         return
     size, surplus = store.retention.size(), excess(store.retention, limits, now=now)
-    held = f"{size.rollouts:,} rollouts, {number(size.used_bytes / MB)} MB"
+    content = f"{size.rollouts:,} rollouts, {number(size.used_bytes / MB)} MB"
     if not surplus.over:
-        yield Check("retention", OK, f"{held}: within its limits")
+        yield Check("retention", OK, f"{content}: within its limits")
     elif surplus.kept.forgettable:
         advice = "a running process deletes it step by step, `tau-live gc` at once"
-        yield Check("retention", OK, f"{held}: {surplus}", advice)
+        yield Check("retention", OK, f"{content}: {surplus}", advice)
     else:
-        yield mistake("retention-kept", f"{held}: {surplus}")
+        yield mistake("retention-kept", f"{content}: {surplus}")
 
 
 def _without_limits(file: Path) -> Iterator[Check]:
-    """Yield that a store without limits has grown large, there or not."""
+    """Yield a warning if a store without limits has grown large; nothing if there is none."""
     with suppress(OSError):
-        held = file.stat().st_size
-        if held > LARGE_BYTES:
-            yield mistake("store-grows", f"{number(held / MB)} MB, and nothing is ever deleted")
+        size = file.stat().st_size
+        if size > LARGE_BYTES:
+            yield mistake("store-grows", f"{number(size / MB)} MB, and nothing is ever deleted")
 
 
 def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> Iterator[Check]:
-    """Yield what the newest rows and the counters of a store say.
+    """Yield the checks of a store's newest rows and counters.
 
     Raises:
         TauLiveError: It cannot be read.
@@ -437,7 +437,7 @@ def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> It
     counts = {
         name: n for name, n in counters.items() if name in grown and is_recent(grown[name], now=now)
     }
-    yield from _of_points(rows.decisions, settings)
+    yield from _point_checks(rows.decisions, settings)
     for name, times in counts.items():
         point = name.removeprefix(FOREIGN_DEFAULT)
         if times and point != name:
@@ -445,25 +445,25 @@ def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> It
                 "default-unoffered",
                 f"'{point}': the default was not among the options, {number(times)} times",
             )
-    yield from _of_rewards(counts, rows, store, settings)
+    yield from _reward_checks(counts, rows, store, settings)
     if (runs := counts.get(RERUNS, 0)) >= MANY_RERUNS:
         yield mistake(
             "keys-repeated", f"{number(runs)} runs had the key of a run that had succeeded"
         )
-    yield from _of_range(store, settings, rows)
+    yield from _range_checks(store, settings, rows)
     ends = rollouts_by_status(store)
     if not ends["completed"] and ends["open"] >= 10:
         yield mistake("runs-never-end", f"{number(ends['open'])} have started and none has ended")
-    yield from _of_learner(store, settings, now=now)
+    yield from _learner_checks(store, settings, now=now)
     yield _clock(rows, now=now)
 
 
-def _of_points(decisions: Sequence[RecentDecision], settings: Settings) -> Iterator[Check]:
+def _point_checks(decisions: Sequence[RecentDecision], settings: Settings) -> Iterator[Check]:
     points: dict[str, list[RecentDecision]] = {}
     for decision in decisions:
         points.setdefault(decision.point, []).append(decision)
     for point, rows in sorted(points.items()):
-        if len(rows) < FEW:
+        if len(rows) < LEAST_ROWS:
             continue
         of = f"of the last {number(len(rows))}"
         if all(len(row.options) < 2 for row in rows):
@@ -488,10 +488,10 @@ def _of_points(decisions: Sequence[RecentDecision], settings: Settings) -> Itera
 def _untried_options(
     point: str, rows: Sequence[RecentDecision], exploration: float
 ) -> Iterator[Check]:
-    """Yield the options that were there to be tried out and were not.
+    """Yield the options that should have been explored and were not.
 
-    With ``exploration`` each is tried at random in its share of it; where that comes to five, none
-    at all is no chance (0.7 percent).
+    With ``exploration`` each is chosen at random in its share of that; where five such choices are
+    expected, to see none is hardly chance (0.7 percent).
     """
     offered: Counter[str] = Counter()
     expected: dict[str, float] = {}
@@ -510,7 +510,7 @@ def _untried_options(
             )
 
 
-def _of_rewards(
+def _reward_checks(
     counts: Mapping[str, int], recent: RecentRows, store: Store, settings: Settings
 ) -> Iterator[Check]:
     for name in (
@@ -536,14 +536,14 @@ def _of_rewards(
     total = sent.total()
     for source, times in sent.most_common(1):
         is_somebody = ":" in source  # of many, such as `user:anna`
-        if total >= FEW and times >= 0.9 * total and is_somebody:
+        if total >= LEAST_ROWS and times >= 0.9 * total and is_somebody:
             yield mistake(
                 "rewards-of-one", f"{source} gave {number(times)} of the last {number(total)}"
             )
 
 
-def _of_range(store: Store, settings: Settings, recent: RecentRows) -> Iterator[Check]:
-    """Yield that rewards have no range, and where some are far beyond the others."""
+def _range_checks(store: Store, settings: Settings, recent: RecentRows) -> Iterator[Check]:
+    """Yield whether rewards have a range, and the points where some are far beyond the others."""
     for point, monitor in store.monitors.monitors().items():
         if outliers := integer(monitor_figures(monitor)["outliers"]):
             yield mistake(
@@ -569,7 +569,7 @@ def _of_range(store: Store, settings: Settings, recent: RecentRows) -> Iterator[
         )
 
 
-def _of_learner(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
+def _learner_checks(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
     is_off = settings.learner is Learner.OFF
     if store.leases.holder(LEASE, now=now) or (not is_off and attached_processes(store, now=now)):
         return

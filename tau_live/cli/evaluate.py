@@ -47,7 +47,7 @@ from tau_live.rl.policy import Policy
 from tau_live.store.roles import Store
 
 TRUSTED = (Estimator.DR, Estimator.WPDIS, Estimator.SNIPS, Estimator.IPS, Estimator.PDIS)
-"""The estimators for the summary in words; the first that is available."""
+"""The estimators for the summary in words; the first available one is used."""
 
 UNIFORM, BEST_FIXED, CONSTANT = "uniform", "best-fixed", "constant:"
 FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -142,7 +142,7 @@ class Answer(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A policy, what was logged of its point, and what it would have done there."""
+    """A policy, the log of its point, and what it would have done there."""
 
     name: str
     point: str | None
@@ -163,7 +163,7 @@ def evaluate_request(
         TauLiveError: There is no such policy, point, store or log, or it cannot be read.
     """
     _check(request)
-    together = len(request.policies) > 1
+    is_joint = len(request.policies) > 1
     if request.log is not None and _version_of(request.policies[0]) is None:
         settings = settings_of(path)
         parts = [_part(None, settings, request, spec=request.policies[0], wanted=None, tell=tell)]
@@ -174,14 +174,14 @@ def evaluate_request(
                 for policy, at in _by_point(request)
             ]
     expect(sum(len(part.logged.records) for part in parts))
-    span = reward_range if together else declared_range
+    span = reward_range if is_joint else declared_range
     options = EvalRequest(
         reward_range=request.reward_range or (span(settings) if request.log is None else None),
         weight_cap=request.weight_cap,
         confidence=request.confidence,
         seed=settings.seed,
     )
-    if not together:
+    if not is_joint:
         part = parts[0]
         report = report_of(part.logged, part.target, options, tell=tell)
         return Answer(part.name, part.point, request, report)
@@ -241,10 +241,10 @@ def _part(
 
 
 def _check(request: Request) -> None:
-    together = len(request.policies) > 1
-    if together and len(_by_point(request)) < len(request.policies):
+    is_joint = len(request.policies) > 1
+    if is_joint and len(_by_point(request)) < len(request.policies):
         raise click.UsageError("several policies need a point each: --policy POINT=POLICY")
-    if together and (request.point or request.limit or request.log is not None):
+    if is_joint and (request.point or request.limit or request.log is not None):
         raise click.UsageError("--point, --limit and --log are for one policy alone")
     low, high = request.reward_range or (0.0, 1.0)
     if not 0.0 < high - low < inf:
@@ -255,7 +255,7 @@ def _check(request: Request) -> None:
         (request.confidence, "--confidence"),
         (request.weight_cap, "--weight-cap"),
     ):
-        if number_ is not None and isnan(number_):  # which click takes for one within every range
+        if number_ is not None and isnan(number_):  # click takes NaN to be within every range
             raise click.BadParameter("expected a number, got nan", param_hint=option)
     if request.context and request.log is None:
         raise click.UsageError("--context belongs to --log")
@@ -267,7 +267,7 @@ def _rule(spec: str, logged: Records) -> tuple[str, Target]:
     """Return the name of a rule and what it would have done.
 
     Raises:
-        PolicyError: There is no such rule, or nothing had its option.
+        PolicyError: There is no such rule, or no decision had its option.
     """
     if spec == UNIFORM:
         return spec, uniform
@@ -292,7 +292,7 @@ def _version_of(spec: str) -> int | None:
 
 
 def _function_of(spec: str) -> Function | None:
-    """Return the function that ``module:function`` names; ``None`` where it names none.
+    """Return the function of ``module:function``; ``None`` if the text is no such name.
 
     Raises:
         PolicyError: The module cannot be imported, or has no such function.
@@ -432,12 +432,12 @@ def _tables(answer: Answer) -> Iterator[RenderableType]:
 
 def bottom_line(evaluation: Evaluation) -> str:
     """Return an estimate in words, by the most trusted estimator."""
-    named = next(name for name in TRUSTED if name in evaluation.estimates)
-    estimate = evaluation.estimates[named]
+    estimator = next(name for name in TRUSTED if name in evaluation.estimates)
+    estimate = evaluation.estimates[estimator]
     if estimate.refused:
         return "too little was logged of what this policy would do, so nothing is estimated"
     logged = number(evaluation.logged)
-    text = f"{named.value.upper()} {number(estimate.value)} against {logged} as logged"
+    text = f"{estimator.value.upper()} {number(estimate.value)} against {logged} as logged"
     if estimate.bootstrap is None or evaluation.logged is None:
         return text
     low, high = estimate.bootstrap

@@ -1,4 +1,4 @@
-"""``tau-live export`` and ``restore``: what a recording determines, written and put back."""
+"""``tau-live export`` and ``restore``: a store's rows, written to a file and put back."""
 
 import gzip
 import sys
@@ -28,8 +28,8 @@ from tau_live.store.opening import open_at
 
 Row = Mapping[str, object]
 
-OTHERS = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
-"""Endings by which other tools would take the lines for something else."""
+MISLEADING = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
+"""Endings by which other tools would take JSON Lines for another format."""
 
 
 @click.command(
@@ -57,13 +57,13 @@ def export(path: Path | None, as_json: bool, format_: str, output: Path | None) 
     """
     if output is None and (as_json or format_ == "parquet"):
         raise click.UsageError(f"{'--json' if as_json else '--format parquet'} needs --output")
-    if output is not None and format_ == "jsonl" and output.suffix in OTHERS:
+    if output is not None and format_ == "jsonl" and output.suffix in MISLEADING:
         raise click.UsageError(f"{output} would hold JSON Lines: give it a name ending in .jsonl")
     with open_store(path) as (store, settings), progress_bar(quiet=output is None) as bar:
         if output is not None:
             refuse_store(output, settings)
         counts: Counter[str] = Counter()
-        # Closed before the store is, or the rows that nobody took complain that it has gone.
+        # Closed before the store is, or a generator that was not exhausted reads a closed store.
         with closing(_count_rows(store.export(), counts, bar)) as rows:
             _write(rows, output, parquet=format_ == "parquet")
     if as_json:
@@ -87,11 +87,11 @@ def _count_rows(
 def _write(rows: Iterable[Row], output: Path | None, *, parquet: bool) -> None:
     """Write rows to standard output, into a folder of Parquet files, or as lines into a file.
 
-    A file is written as a whole, for its owner's eyes alone, or down a pipe. Where its name ends in
-    .gz it is packed, equal lines to equal bytes.
+    A file is replaced as a whole, readable by its owner alone; a pipe is written to. If its name
+    ends in .gz it is compressed, equal lines to equal bytes.
 
     Raises:
-        OSError: They could not be written; a file that stood there before still does.
+        OSError: They could not be written; an earlier file is unchanged.
     """
     lines = (f"{json_of(row)}\n".encode() for row in rows)
     if output is None:
@@ -102,8 +102,8 @@ def _write(rows: Iterable[Row], output: Path | None, *, parquet: bool) -> None:
     else:
         with opened_output(output) as file:
             if output.suffix == ".gz":
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                    packed.writelines(lines)
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
+                    compressed.writelines(lines)
             else:
                 file.writelines(lines)
 
@@ -112,7 +112,7 @@ def write_tables(folder: Path, rows: Iterable[Row]) -> None:
     """Write each table into a Parquet file of its name.
 
     Raises:
-        TauLiveError: pyarrow is not installed, or it is no folder.
+        TauLiveError: pyarrow is not installed, or ``folder`` is no folder.
     """
     if folder.exists() and not folder.is_dir():
         raise TauLiveError(f"--format parquet writes a folder, and {folder} is none")

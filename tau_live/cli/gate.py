@@ -154,8 +154,7 @@ def log(path: Path | None, as_json: bool, limit: int) -> None:
         entries = store.gate.log(limit=limit)
         words = {
             (entry.at, entry.who): entry.reason
-            # how many of the newest audit entries are searched for the reasons of holds
-            for entry in store.audit.entries(limit=1_000)
+            for entry in store.audit.entries(limit=1_000)  # older holds are shown without a reason
             if entry.action == HOLD
         }
     reasons = [words.get((entry.at, entry.who)) for entry in entries]
@@ -178,7 +177,7 @@ def log(path: Path | None, as_json: bool, limit: int) -> None:
 
 
 def reset_gate(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
-    """Reset the gate, write down who and why, and return it as it is stored now.
+    """Reset the gate, record who and why in the audit, and return the stored gate.
 
     Raises:
         StoreUnavailableError: It could not be written; the gate is as it was.
@@ -204,7 +203,7 @@ def reset_gate(store: Store, settings: Settings, *, reason: str, who: str, at: f
 
 
 def hold_gate(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
-    """Let the gate hold, write down who and why, and return it as it is stored now.
+    """Let the gate hold, record who and why in the audit, and return the stored gate.
 
     A gate that holds already keeps its own reason.
 
@@ -234,7 +233,7 @@ def _facts(
 ) -> list[tuple[str, object]]:
     streaks = ", ".join(f"{kind} {count}" for kind, count in row.streaks.items() if count)
     is_held = row.state != "pass"
-    # of a gate whose row was removed, nobody says who did that
+    # nobody knows who removed the row of a gate
     setters = newest if is_held and row.reason != HoldReason.GATE_REMOVED else ()
     return [
         ("gate", status_text("hold" if holds else row.state)),

@@ -67,9 +67,9 @@ def gc(  # noqa: PLR0913  # one for each option
     Rollouts that are open, wait for a reward or have not been learned from are kept. Without
     limits, TAU_LIVE_RL_RETENTION_DAYS, _ROLLOUTS and _MB apply.
     """
-    given, now = Limits(age_s=older_than, rollouts=keep, used_bytes=max_size), time.time()
+    own, now = Limits(age_s=older_than, rollouts=keep, used_bytes=max_size), time.time()
     with open_store(path, write=True) as (store, settings):
-        limits = given or _default_limits(settings)
+        limits = own or _default_limits(settings)
         if archive is not None:
             refuse_store(archive, settings)
         before_bytes = settings.store.stat().st_size
@@ -104,8 +104,8 @@ def gc(  # noqa: PLR0913  # one for each option
         click.echo(f"{what} would be deleted ({limits_text(limits)})")
         return
     sizes = f"{before_bytes / MB:,.1f} MB before, {after_bytes / MB:,.1f} MB now"
-    kept = f"; {rows:,} rows archived" if archive else ""
-    click.echo(f"{what} deleted ({limits_text(limits)}){kept}; {sizes}")
+    archived = f"; {rows:,} rows archived" if archive else ""
+    click.echo(f"{what} deleted ({limits_text(limits)}){archived}; {sizes}")
     if left.over:
         click.echo(f"still {left}", err=True)
 
@@ -115,10 +115,10 @@ def forgettable(store: Store, limits: Limits, *, now: float, limit: int) -> tupl
 
     By size that is an estimate, from the mean size of a rollout.
     """
-    count, of = 0, store.retention.size()
+    count, current = 0, store.retention.size()
     if limits.age_s is not None:
         count = store.retention.count(before=now - limits.age_s, limit=limit + 1)
-    over = min(limits.over(of), limit + 1)
+    over = min(limits.over(current), limit + 1)
     if over > count:
         count = store.retention.count(before=keeping.EVER, limit=over)
     return min(count, limit), count > limit
@@ -136,28 +136,28 @@ def forget_rollouts(
 
     Args:
         store: The store.
-        limits: What may be kept.
+        limits: The limits to shrink the store to.
         now: Epoch seconds, UTC.
-        report_progress: Called with how many have gone so far.
+        report_progress: Called with the number of rollouts deleted so far.
         archive: Receives the rows before they are deleted.
 
     Returns:
-        How many have gone.
+        The number of rollouts deleted.
     """
     retention = store.retention
     aged = OLDEST.at if limits.age_s is None else now - limits.age_s
     gone, until = 0, aged
     place: Place | None = OLDEST
     while place is not None:
-        of = retention.size()
-        swept = retention.sweep(
-            before=limits.ended_before(of, now=now),
-            limit=min(STEP, limits.over(of) or STEP),
+        current = retention.size()
+        sweep = retention.sweep(
+            before=limits.ended_before(current, now=now),
+            limit=min(STEP, limits.over(current) or STEP),
             after=place,
             archive=archive,
         )
-        gone, place = gone + swept.gone, swept.place
-        until = max(until, aged if swept.until is None else swept.until)
+        gone, place = gone + sweep.gone, sweep.place
+        until = max(until, aged if sweep.until is None else sweep.until)
         report_progress(gone)
     place = OLDEST
     while place is not None:

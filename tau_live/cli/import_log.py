@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 BAD_SHOWN = 10
-"""Bad lines that a person is shown."""
+"""The most bad lines that are printed for people."""
 
 FIELDS_HELP = "\b\nFields of --map:\n" + "".join(
     f"  {name:<14}{meaning}\n" for name, meaning in FIELDS.items()
@@ -27,7 +27,7 @@ FIELDS_HELP = "\b\nFields of --map:\n" + "".join(
 
 
 def _callback_of(parse: Callable[[str], object]) -> Callable[..., object]:
-    """Return a callback of click that reads a value; what is wrong with it is a wrong usage."""
+    """Return a callback for click that parses a value; a ``ValueError`` is a usage error."""
 
     def read(_ctx: click.Context, _parameter: click.Parameter, value: str) -> object:
         try:
@@ -148,7 +148,7 @@ def _open_table(path: Path, format_: "Format") -> tuple[int, Iterator[Row]]:
 
 
 def _print(report: "Imported") -> None:
-    """Print what was read, then each bad line, as far as it can be of use."""
+    """Print the report, then the first bad lines."""
     facts = asdict(report)
     print_report({name: value for name, value in facts.items() if name != "bad"})
     for row in report.bad[:BAD_SHOWN]:

@@ -1,7 +1,7 @@
 """The JSON keys of each command: the documentation is made from this, and tests keep it true.
 
-A path names a place: ``a.b`` is a key in an object, ``a[]`` each element of an array, ``a.*`` every
-value of an object whose keys are data. What is under a path that ends in ``**`` is open-ended.
+In a path ``a.b`` is a key in an object, ``a[]`` each element of an array, ``a.*`` every value of an
+object whose keys are data. A path that ends in ``**`` is open-ended.
 """
 
 from collections.abc import Mapping
@@ -220,7 +220,7 @@ REPORT: Keys = {
 }
 
 
-_TOLD: Keys = {
+_ALERT: Keys = {
     "kind": "its name, such as gate-hold",
     "severity": "critical, warning or info",
     "subject": "what it concerns, such as a decision point; empty if everything",
@@ -479,13 +479,13 @@ KEYS: Mapping[str, Keys] = {
         "audit": "why the store has no audit entry of it yet; null if it has one",
     },
     "alerts list": {
-        **{f"alerts[].{key}": meaning for key, meaning in _TOLD.items()},
+        **{f"alerts[].{key}": meaning for key, meaning in _ALERT.items()},
         "alerts[].owner": "the process that raised it",
         "alerts[].seq": "its place in the order of arrival",
         "command": "whether TAU_LIVE_RL_ALERT_COMMAND names a command",
     },
     "alerts test": {
-        **{f"alert.{key}": meaning for key, meaning in _TOLD.items()},
+        **{f"alert.{key}": meaning for key, meaning in _ALERT.items()},
         "alert.store": "the store's file",
         "alert.version": "version of the tau-live that raised it",
         "alert.test": "true: it is a test alert",

@@ -46,11 +46,11 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
         if as_json:
             print_json(report)
             return
-        made = f"made version {report['version']}" if report["executed"] else "skipped"
+        outcome = f"made version {report['version']}" if report["executed"] else "skipped"
         why = f": {report['skipped_reason']}" if report["skipped_reason"] else ""
-        of = f"{report['trajectories']} rollouts, {report['samples']} decisions"
+        data = f"{report['trajectories']} rollouts, {report['samples']} decisions"
         click.echo(
-            f"update {report['update']} of {report['point']!r}: {made}{printable(why)} ({of})"
+            f"update {report['update']} of {report['point']!r}: {outcome}{printable(why)} ({data})"
         )
 
     settings = settings_of(path, changes=True)

@@ -51,7 +51,7 @@ def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
     text = b"" if as_json and out is None else _text(all_families)
     if out is not None:
         try:
-            # node exporter is somebody else; it has to read the file
+            # node exporter runs as another user, and has to read the file
             with opened_output(out, mode=0o644) as file:
                 file.write(text)
         except BrokenPipeError:

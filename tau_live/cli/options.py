@@ -35,7 +35,7 @@ AUDIT = "audit"
 """The event under which redactors get reasons."""
 
 REDACTORS_S = 2.0
-"""How long a redactor may take for a reason."""
+"""The seconds that redactors may take for a reason."""
 
 
 class OpenStore(NamedTuple):
@@ -63,10 +63,10 @@ def run_default(
     as_json: bool,
     **others: object,
 ) -> None:
-    """Run the first command of a group that was called by itself.
+    """Run the first command of a group that was called without a command.
 
     Raises:
-        click.UsageError: It was not, but has options that are the commands' own.
+        click.UsageError: A command was given, but its options stand before it.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(command, path=path, as_json=as_json, **others)
@@ -82,7 +82,7 @@ def epilog(command: str, *examples: str) -> str:
 
 
 def is_enabled() -> bool:
-    """Say whether ``TAU_LIVE_RL`` switches tau-live on in this shell."""
+    """Return whether ``TAU_LIVE_RL`` switches tau-live on in this shell."""
     return bool(switched_on(os.environ))
 
 
@@ -97,7 +97,7 @@ def enabled_or_refuse(command: str) -> None:
 
 
 def load_settings(path: Path | None) -> Loaded:
-    """Return the settings in force; ``--store`` goes before all of them.
+    """Return the settings in force; ``--store`` takes precedence over all of them.
 
     Raises:
         SettingsError: A setting is wrong.
@@ -116,12 +116,12 @@ def settings_of(path: Path | None, *, changes: bool = False) -> Settings:
     """Return the settings in force, after warning about them on standard error.
 
     Args:
-        path: What ``--store`` says.
+        path: The value of ``--store``; ``None`` if it was not given.
         changes: Whether the command is going to change anything, which not everybody may.
 
     Raises:
         SettingsError: A setting is wrong.
-        AccessError: Whoever calls may not.
+        AccessError: The caller may not change anything.
     """
     resolved = load_settings(path)
     for warning in resolved.doubts():
@@ -138,21 +138,21 @@ def settings_of(path: Path | None, *, changes: bool = False) -> Settings:
 def open_store(
     path: Path | None, *, write: bool = False, create: bool = False
 ) -> Iterator[OpenStore]:
-    """Open the store, which has to be there unless it is to be created.
+    """Open the store, which has to exist unless it is to be created.
 
     Args:
-        path: What ``--store`` says.
+        path: The value of ``--store``; ``None`` if it was not given.
         write: Whether anything will be written.
-        create: Whether to create a store that is not there.
+        create: Whether to create a store that does not exist.
 
     Raises:
         SettingsError: A setting is wrong.
         StoreUnavailableError: There is no store, or it cannot be used.
         StoreVersionError: It was written by a newer tau-live.
-        AccessError: Whoever calls may not change anything.
+        AccessError: The caller may not change anything.
     """
     settings = settings_of(path, changes=write)
-    place_paths(settings)  # or the error would be that there is none yet
+    place_paths(settings)  # or the error would be that there is no store yet
     if not create and not settings.store.exists():
         raise StoreUnavailableError(
             f"no store at {settings.store} yet: run your agent with {SWITCH}=1, or `tau-live demo`"
@@ -173,14 +173,14 @@ def refuse_store(output: Path, settings: Settings) -> None:
 
 
 def plugins() -> Plugins:
-    """Return the installed plugins; settings that are wrong switch none of them off.
+    """Return the installed plugins; invalid settings switch none of them off.
 
     Raises:
         SettingsError: A plugin implements a hook that does not exist.
     """
     try:
         off = load_settings(None).settings.plugins_off
-    except SettingsError:  # the command that needs them will say so
+    except SettingsError:  # the command that needs them will report it
         off = ()
     registry = Plugins(off=off, strict=True)
     registry.load()
@@ -188,25 +188,25 @@ def plugins() -> Plugins:
 
 
 def operator() -> str:
-    """Return who calls, for the audit."""
+    """Return the name of the caller, for the audit."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         user = f"uid {os.getuid()}"
     try:
-        named = load_settings(None).settings.principal
-    except SettingsError:  # the command itself will say so
-        named = None
-    return scrub_text(f"{user}@{socket.gethostname()}{f' as {named}' if named else ''}")
+        principal = load_settings(None).settings.principal
+    except SettingsError:  # the command itself will report it
+        principal = None
+    return scrub_text(f"{user}@{socket.gethostname()}{f' as {principal}' if principal else ''}")
 
 
 def valid_reason(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return a reason as it may be recorded; none is none."""
+    """Return a reason as it may be recorded; ``None`` stays ``None``."""
     if value is None:
         return None
     if not value.strip():
         raise click.BadParameter("give a reason.", ctx=ctx, param=parameter)
-    return _past_plugins(scrub_text(value.strip()))
+    return _redact(scrub_text(value.strip()))
 
 
 reason_option = click.option(
@@ -217,26 +217,26 @@ reason_option = click.option(
 )
 
 
-def _past_plugins(reason: str) -> str:
-    """Return a reason after redaction; a redactor that hangs must not block the command.
+def _redact(reason: str) -> str:
+    """Return a reason after redaction by plugins; one that hangs must not block the command.
 
     Raises:
         SettingsError: A plugin implements a hook that does not exist.
     """
     if not read_entry_points().foreign_plugins:
         return reason
-    registry, kept = plugins(), [LEFT_OUT]
+    registry, results = plugins(), [LEFT_OUT]
     if not registry.listening["redact_text"]:
         return reason
 
-    def ask() -> None:
+    def redact() -> None:
         text = registry.redact_text(Text(text=reason, event=AUDIT, field="reason"))
-        kept.append(scrub_text(text).strip() if text else LEFT_OUT)
+        results.append(scrub_text(text).strip() if text else LEFT_OUT)
 
-    thread = threading.Thread(target=ask, name="tau-live-redactors", daemon=True)
+    thread = threading.Thread(target=redact, name="tau-live-redactors", daemon=True)
     thread.start()
     thread.join(REDACTORS_S)
-    return kept[-1] or LEFT_OUT
+    return results[-1] or LEFT_OUT
 
 
 def stops(store: Store, settings: Settings) -> Iterator[str]:
@@ -263,7 +263,7 @@ def warn_of_stops(store: Store, settings: Settings, *, without: tuple[Part, ...]
 
 
 def warn_before(settings: Settings) -> None:
-    """Say the same before a command that opens the store itself, which will say what fails."""
+    """Print active stops before a command that opens the store itself and reports its failures."""
     if not settings.store.exists():
         return
     with suppress(TauLiveError), closing(open_at(settings.store, read_only=True)) as store:

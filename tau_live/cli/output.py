@@ -33,12 +33,12 @@ def printable(text: object) -> str:
 
 
 def clip(text: str, most: int) -> str:
-    """Return a text of so many characters at most; an ellipsis tells that it was longer."""
+    """Return a text cut to ``most`` characters; an ellipsis marks the cut."""
     return text if len(text) <= most else f"{text[: max(0, most - 1)].rstrip()}…"
 
 
 def seconds(duration: float | None) -> str:
-    """Return a duration, in the unit that suits it."""
+    """Return a duration as text, in a suitable unit."""
     if duration is None or not math.isfinite(duration):
         return "-"
     if abs(duration) < 0.9995:
@@ -67,10 +67,10 @@ def ago(at: float | None, *, now: float) -> str:
 
 
 def since(at: float | None, *, now: float) -> str:
-    """Return how long it has been; of a clock that goes ahead, by how much it does."""
+    """Return the time since as text; for a time ahead of this clock, by how much it is."""
     if at is None:
         return "-"
-    # clocks of several machines may differ by so much, and nobody need hear of it
+    # clocks of several machines may differ by less, and nobody need know
     if at - now >= 2.0:
         return f"{seconds(at - now)} ahead of this clock"
     return f"{seconds(max(0.0, now - at))} ago"
@@ -84,7 +84,7 @@ def number(value: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, exact enough that a small one is not nothing."""
+    """Return a share as a percentage, precise enough that a small one is not 0."""
     return f"{100.0 * share:.3g}%"
 
 
@@ -92,7 +92,7 @@ def duration(text: str) -> float:
     """Return the seconds that ``30d``, ``12h`` or ``90s`` means, for click.
 
     Raises:
-        click.BadParameter: It means nothing.
+        click.BadParameter: It is not a length of time.
     """
     return _measure(text, UNITS, "a length of time like 30d, 12h, 15m or 90s")
 
@@ -101,7 +101,7 @@ def size(text: str) -> float:
     """Return the bytes that ``500MB``, ``2GB`` or ``800 kB`` means, for click.
 
     Raises:
-        click.BadParameter: It means nothing.
+        click.BadParameter: It is not a size.
     """
     return _measure(text, SIZES, "a size like 500MB or 2GB")
 
@@ -159,12 +159,12 @@ def print_json(value: object) -> None:
 
 
 def print_all(*parts: RenderableType) -> None:
-    """Print for people: with colours on a terminal, and whole where the output is piped."""
+    """Print for people: with colours on a terminal, and uncut where the output is piped."""
     print_on(console_of(sys.stdout.isatty()), *parts)
 
 
 def print_on(console: Console, *parts: RenderableType) -> None:
-    """Print for people, in the signs that the output knows."""
+    """Print for people, in the characters that the output supports."""
     with console.capture() as capture:
         for part in parts:
             console.print(part)
@@ -185,7 +185,7 @@ def console_of(terminal: bool) -> Console:
 
 
 def _encodable(text: str, encoding: str | None) -> str:
-    """Return a text in the signs that an encoding has, the nearest for what it lacks."""
+    """Return a text in the characters of an encoding, with the nearest for those that it lacks."""
     try:
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:
@@ -194,12 +194,12 @@ def _encodable(text: str, encoding: str | None) -> str:
 
 
 def stdout_width() -> int:
-    """Return how many characters a line of the output may have."""
+    """Return the width of the output, in characters."""
     return console_of(sys.stdout.isatty()).width
 
 
 def fitting(widest: RenderableType, *narrower: RenderableType) -> RenderableType:
-    """Return the first that has room without breaking anything, else the last."""
+    """Return the first form that fits without wrapping, else the last."""
     console = console_of(sys.stdout.isatty())
     unbounded = console.options.update(width=10 * PIPED_WIDTH)
     forms = (widest, *narrower)
@@ -221,15 +221,15 @@ def safe(text: object, style: str = "") -> Text:
 
 
 def join_texts(*parts: Text) -> Text:
-    """Return texts one behind the other, each in its own style alone."""
+    """Return texts one after the other, each in its own style alone."""
     return Text().join(parts)
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: int = 13) -> Table:
     """Return a table; a column whose name ends in ``#`` is set to the right, without it.
 
-    Nothing is cut. What finds no room is broken, in the first column behind ``first`` characters
-    at least.
+    Nothing is cut. Cells that do not fit are wrapped, in the first column after at least ``first``
+    characters.
     """
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     longest = max((len(_cell(row[0])) for row in rows), default=0)
@@ -250,7 +250,7 @@ def _cell(value: object) -> Text:
 
 
 def facts_of(rows: Iterable[tuple[str, object]]) -> RenderableType:
-    """Return names with their values: beside them, or below where there is no room.
+    """Return names with their values: beside them, or below where they do not fit.
 
     A fact whose value is ``None`` is left out.
     """
@@ -266,7 +266,7 @@ def facts_of(rows: Iterable[tuple[str, object]]) -> RenderableType:
 
 
 def records_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RenderableType:
-    """Return the rows of a table as records, for where its columns have no room."""
+    """Return the rows of a table as records, for where its columns do not fit."""
     names = [column.rstrip("#") for column in columns]
     records = (facts_of(zip(names, row, strict=True)) for row in rows)
     return Group(*[part for record in records for part in ("", record)][1:])
@@ -298,7 +298,7 @@ def print_report(report: object) -> None:
 
 
 def progress_bar(*, quiet: bool = False) -> Progress:
-    """Return a progress bar on standard error, which only a terminal shows that may be steered."""
+    """Return a progress bar on standard error, shown only on a terminal that may be controlled."""
     console = Console(stderr=True, highlight=False)
     quiet = quiet or not sys.stderr.isatty() or bool(os.environ.get("NO_COLOR"))
     return Progress(

@@ -52,7 +52,7 @@ Act = Callable[[Store, Settings, Order], Changed]
 
 def share_of(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float:
     """Return a share of rollouts, given as ``0.25`` or ``25%``, as a number in ``[0, 1]``."""
-    words = _alone(ctx, parameter) if value is None else value.strip()
+    words = _share_as_point(ctx, parameter) if value is None else value.strip()
     share = _share(words)
     if share is None:
         raise click.BadParameter(
@@ -61,8 +61,8 @@ def share_of(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     return share
 
 
-def _alone(ctx: click.Context, parameter: click.Parameter) -> str:
-    """Return the share where it stands alone, and so was taken for the point."""
+def _share_as_point(ctx: click.Context, parameter: click.Parameter) -> str:
+    """Return a share that was given alone, and so was taken for the point."""
     words: str = ctx.params.get("point") or ""
     if _share(words) is None:
         raise click.MissingParameter(ctx=ctx, param=parameter)
@@ -89,14 +89,14 @@ def point_argument(callback: Callback) -> Callback:
             raise click.UsageError("give the decision point, once")
         callback(point=point or point_option, **others)
 
-    argued = click.argument("point", required=False, shell_complete=completion.points)(with_point)
-    return click.option("--point", "point_option", help="The same as POINT.")(argued)  # type: ignore[return-value]  # click's commands take keywords alone
+    command = click.argument("point", required=False, shell_complete=completion.points)(with_point)
+    return click.option("--point", "point_option", help="The same as POINT.")(command)  # type: ignore[return-value]  # click's commands take keywords alone
 
 
 def command(
     name: str, *examples: str, help_: str | None = None
 ) -> Callable[[Callback], click.Command]:
-    """Make a command that changes a point: ``--reason``, ``--store``, ``--json`` and its end."""
+    """Make a command that changes a point, with ``--reason``, ``--store`` and ``--json``."""
 
     def decorate(callback: Callback) -> click.Command:
         with_options = point_argument(reason_option(store_option(json_option(callback))))
@@ -150,7 +150,7 @@ def rollback(*, point: str, reason: str, path: Path | None, as_json: bool, pin: 
     )
 
 
-def _act(  # noqa: PLR0913  # what every verb has, all keyword-only but three
+def _act(  # noqa: PLR0913  # the options of every verb, all keyword-only but three
     act: Act,
     action: str,
     point: str,
@@ -171,7 +171,7 @@ def _act(  # noqa: PLR0913  # what every verb has, all keyword-only but three
 
 
 def order_command(name: str, act: Act, example: str, help_: str) -> click.Command:
-    """Return the command that gives an order without options."""
+    """Return the command of an order without options."""
 
     @command(name, example, help_=help_)
     def callback(*, point: str, reason: str, path: Path | None, as_json: bool) -> None:
@@ -244,7 +244,7 @@ COMMANDS = [
         """Stop the learner at POINT: the control decides everything, until `exposure`.""",
     ),
 ]
-"""Every order: most have no option."""
+"""Every order; most have no option."""
 
 
 def change_text(changed: Changed) -> str:
@@ -263,7 +263,7 @@ def change_text(changed: Changed) -> str:
 
 
 NEWEST = 10
-"""How many versions are listed besides those in use."""
+"""The number of versions that are listed besides those in use."""
 
 
 @click.group(
@@ -335,7 +335,7 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
 
 
 def _use(row: Mapping[str, object]) -> Text:
-    """Return what a version is used for, and that its file is gone."""
+    """Return the use of a version, and whether its file is gone."""
     serves = ("serves, pinned" if row["pinned"] else "serves") if row["in_service"] else None
     gone = None if row["has_file"] else "file deleted"
     text = ", ".join(str(word) for word in (serves, row["role"], gone) if word)
@@ -403,7 +403,7 @@ def use(
 def put_in_service(
     store: Store, settings: Settings, order: Order, version: int, *, pin: bool
 ) -> dict[str, object]:
-    """Let a version decide, write down who and why, and return the change as JSON.
+    """Let a version decide, record who and why in the audit, and return the change for JSON.
 
     One transaction, which takes the write lock at once: no update comes in between.
 
@@ -464,7 +464,7 @@ def version_of(
     *,
     folder: Path,
 ) -> dict[str, object]:
-    """Return a version for JSON, with what it is used for and whether its file is there."""
+    """Return a version for JSON, with its use and whether its file exists."""
     here, trial = serving.get(row.point), trials.get(row.point)
     champion = None if trial is None else trial.champion
     previous = None if trial is None else trial.previous
@@ -480,7 +480,7 @@ def version_of(
 
 
 def lineage_of(store: Store, row: PolicyVersion) -> list[int]:
-    """Return a version and what it came from, as far as that is known; 0 is untrained."""
+    """Return a version and its ancestors, as far as they are known; 0 is untrained."""
     line = [row.version]
     parent = row.parent
     while parent and parent not in line:
@@ -493,7 +493,7 @@ def lineage_of(store: Store, row: PolicyVersion) -> list[int]:
 
 
 def checkpoint_of(settings: Settings, row: PolicyVersion) -> dict[str, object]:
-    """Return where a version's file is and whether it is there and whole."""
+    """Return the path of a version's file, and whether it exists and is intact."""
     path = checkpoint_folder(settings) / row.file
     try:
         checkpoints.load(path, sha256=row.sha256)

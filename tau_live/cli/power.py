@@ -161,14 +161,14 @@ def _runs(runs: int | None, runs_per_day: float | None = None) -> str:
 
 
 def curve(means: Sequence[Mean], *, width: int, rows: int = 4) -> list[Text]:
-    """Return a curve, row by row from the top, with the numbers of its ends at the left.
+    """Return a curve, row by row from the top, with its highest and lowest value at the left.
 
-    What lies within the interval of a mean is shaded; where nothing is known it is empty.
+    The interval of each mean is shaded; unknown values are empty.
 
     Args:
-        means: From left to right.
-        width: So many characters wide at most, the numbers too.
-        rows: So many rows high.
+        means: The points, from left to right; the last ones if not all fit.
+        width: The most characters of a row, with the labels.
+        rows: The number of rows.
     """
     ends = [end for mean in means for end in (mean.lower, mean.mean, mean.upper) if end is not None]
     if all(mean.mean is None for mean in means):
@@ -178,13 +178,13 @@ def curve(means: Sequence[Mean], *, width: int, rows: int = 4) -> list[Text]:
         low, high = low - 0.5, high + 0.5
     margin = max(len(f"{high:.3g}"), len(f"{low:.3g}"))
     room = max(1, width - margin - 2)
-    shown = means[-room:]
-    each = max(1, min(4, room // len(shown)))  # characters of one point
+    points = means[-room:]
+    each = max(1, min(4, room // len(points)))  # characters of one point
     labels = [f"{high:.3g}", *[""] * (rows - 2), f"{low:.3g}"]
     lines = []
     for label, row in zip(labels, reversed(range(rows)), strict=True):
         line = Text.assemble((f"{label:>{margin}} │", "dim"))
-        for mean in shown:
+        for mean in points:
             first, at, last = (
                 None
                 if end is None

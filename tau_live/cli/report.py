@@ -1,4 +1,4 @@
-"""``tau-live report``: everything that can be seen of a store, as one HTML file or as JSON."""
+"""``tau-live report``: an overview of a store, as one HTML file or as JSON."""
 
 import time
 from pathlib import Path
@@ -47,8 +47,8 @@ def report(path: Path | None, as_json: bool, page: Path | None) -> None:
     with progress_bar(quiet=page is None) as bar:
         task = bar.add_task("reading", total=None)
 
-        def tell(more: int) -> None:
-            bar.update(task, advance=more)
+        def advance(steps: int) -> None:
+            bar.update(task, advance=steps)
 
         with open_store(path) as (store, settings):
             facts = report_facts(
@@ -56,16 +56,16 @@ def report(path: Path | None, as_json: bool, page: Path | None) -> None:
                 settings,
                 now=time.time(),
                 enabled=is_enabled(),
-                tell=tell,
+                tell=advance,
                 expect=lambda steps: bar.reset(task, total=steps),
             )
         if page is not None and draw is not None:
             refuse_store(page, settings)
             sections = sections_of(facts)
             bar.reset(task, description="drawing", total=sum(len(s.figures) for s in sections))
-            drawn = page_of(facts, sections, draw, tell=tell)
+            html = page_of(facts, sections, draw, advance=advance)
             with opened_output(page) as file:
-                file.write(drawn)
+                file.write(html)
     if as_json:
         print_json(facts)
     if page is not None:
@@ -73,7 +73,7 @@ def report(path: Path | None, as_json: bool, page: Path | None) -> None:
 
 
 def drawing() -> Draw:
-    """Return what turns a chart into an ``svg`` element.
+    """Return the function that turns a chart into an ``svg`` element.
 
     Raises:
         TauLiveError: matplotlib is not installed.

@@ -97,13 +97,13 @@ def reward(
         )
 
 
-def target_of(store: Store, named: str, options: RewardOptions) -> str:
-    """Return the id of the rollout that was meant: one that may come yet, or one that is there.
+def target_of(store: Store, name: str, options: RewardOptions) -> str:
+    """Return the id of the rewarded rollout: a stored one, or any complete id.
 
     Raises:
-        UnknownError: It is no whole id, and no rollout has one that begins so; or nothing of the
-            session is stored.
-        AmbiguousIdError: Several are meant.
+        UnknownError: No stored rollout has an id that begins with ``name``, which is no complete
+            one; or nothing of the session is stored.
+        AmbiguousIdError: Several rollouts match.
     """
     host, session, run = options["host"], options["session"], options["run"]
     with store.begin(), store.batch([]) as batch:
@@ -111,8 +111,8 @@ def target_of(store: Store, named: str, options: RewardOptions) -> str:
             return last_run(batch, clean_id(session), host=host or "")
         if host is not None and run is not None:
             return rollout_named(batch, rollout_id_of(host, clean_id(run)))
-    is_whole = re.fullmatch(r"live-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", named)
-    return named if is_whole else rollout_of(store, named).rollout_id
+    is_complete = re.fullmatch(r"live-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", name)
+    return name if is_complete else rollout_of(store, name).rollout_id
 
 
 def check_allowed(given: Reward, settings: Settings, environ: Mapping[str, str]) -> None:
@@ -130,10 +130,10 @@ def check_allowed(given: Reward, settings: Settings, environ: Mapping[str, str])
 
 
 def reward_of(value: str | None, options: RewardOptions, *, at: float) -> Reward:
-    """Return the reward that was meant.
+    """Return the reward of the options.
 
     Raises:
-        click.UsageError: It is for nothing, for two things, or says nothing.
+        click.UsageError: There is no target, more than one, or neither a value nor a comment.
     """
     run, decision, comment = options["run"], options["decision"], options["comment"]
     if sum(target is not None for target in (run, decision, options["session"])) != 1:

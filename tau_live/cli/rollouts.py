@@ -49,12 +49,12 @@ from tau_live.store.records import ORDERS
 from tau_live.store.roles import Store
 
 SHORT = 13
-"""The characters of an id that are shown where there is no room for all: ``live-`` and eight."""
+"""The characters of an id that are shown where not all fit: ``live-`` and eight."""
 
 COLUMNS: Sequence[tuple[str, int, Callable[[Rollout], object]]] = (
     ("name", 60, lambda rollout: rollout.name),
     ("started (UTC)", 80, lambda rollout: moment(rollout.started_at)),
-    ("took#", 80, lambda rollout: seconds(took(rollout.started_at, rollout.ended_at))),
+    ("took#", 80, lambda rollout: seconds(duration_s(rollout.started_at, rollout.ended_at))),
     ("host", 100, lambda rollout: rollout.host),
     ("why", 130, lambda rollout: rollout.error_type or rollout.reason or ""),
     ("session", 150, lambda rollout: rollout.session_id or ""),
@@ -156,7 +156,7 @@ def rollouts(  # noqa: PLR0913  # one for each option
 
 
 def made_up(rewards: Sequence[Reward]) -> str | None:
-    """Return that nobody gave any of some rewards: ``inferred`` or ``default``; else ``None``."""
+    """Return ``inferred`` or ``default`` if nobody gave any of the rewards; else ``None``."""
     sources = {reward.source for reward in rewards if reward.value is not None}
     if not sources or not sources <= {RewardSource.INFERRED, RewardSource.DEFAULT}:
         return None
@@ -168,21 +168,21 @@ def rollout_table(rollouts_: Sequence[Rollout], origins: Mapping[str, str | None
 
     Args:
         rollouts_: The rollouts.
-        origins: Which rewards nobody gave, by rollout; see ``made_up``.
+        origins: The result of ``made_up``, by rollout.
     """
     width = stdout_width()
-    shown = [column for column in COLUMNS if column[1] <= width]
+    columns = [column for column in COLUMNS if column[1] <= width]
     room = (
         len(max((rollout.rollout_id for rollout in rollouts_), key=len)) if width >= 110 else SHORT
     )
     return table_of(
-        ("rollout", "status", "reward#", *(name for name, _, _ in shown)),
+        ("rollout", "status", "reward#", *(name for name, _, _ in columns)),
         [
             (
                 rollout.rollout_id[:room],
                 status_text(rollout.status),
                 _reward(rollout, origins[rollout.rollout_id]),
-                *(cell(rollout) for _, _, cell in shown),
+                *(cell(rollout) for _, _, cell in columns),
             )
             for rollout in rollouts_
         ],
@@ -194,9 +194,9 @@ def _reward(rollout: Rollout, origin: str | None) -> str:
     return f"{text} ({origin})" if origin and rollout.total_reward is not None else text
 
 
-def took(began: float | None, ended: float | None) -> float | None:
-    """Return how long something took; ``None`` while it does."""
-    return None if began is None or ended is None else ended - began
+def duration_s(start: float | None, end: float | None) -> float | None:
+    """Return the seconds between two times; ``None`` while either is unknown."""
+    return None if start is None or end is None else end - start
 
 
 GUIDE = 4
@@ -220,13 +220,13 @@ class Story(NamedTuple):
 
 
 def tree_of(story: Story, *, width: int) -> Tree:
-    """Return a rollout as a tree that has room in so many columns."""
+    """Return a rollout as a tree that fits ``width`` columns."""
     tree = Tree(_rollout_line(story.rollout, story.rewards), guide_style="dim")
     for line in _texts_of({"input": story.rollout.input, **story.rollout.metadata}):
         tree.add(line)
     began = story.rollout.started_at
-    # the columns that are reserved for text, however deep it is nested
-    # spans that are nested deeper are drawn here, or a narrow terminal would hide them
+    # 24 columns are reserved for text; deeper spans are drawn at this level, or a narrow terminal
+    # would hide them
     deepest = max(1, min(12, (width - 24) // GUIDE - 1))
     for attempt in story.attempts:
         node = tree.add(_attempt_line(attempt, story.rollout))
@@ -259,7 +259,7 @@ def _rollout_line(rollout: Rollout, rewards: Sequence[Reward]) -> Text:
         join_texts(status_text(rollout.status), safe(f" ({why})" if why else "", "dim")),
         safe(f"reward {reward}{origin}" if rollout.total_reward is not None else reward),
         safe(moment(rollout.started_at)),
-        safe(seconds(took(rollout.started_at, rollout.ended_at))),
+        safe(seconds(duration_s(rollout.started_at, rollout.ended_at))),
         *_spent(rollout.metadata),
     )
 
@@ -269,15 +269,15 @@ def _spent(attributes: Mapping[str, object]) -> Iterator[Text]:
     usage = mapping(attributes.get("usage"))
     tokens = [real(usage.get(f"{kind}_tokens")) for kind in ("input", "output")]
     if any(tokens):
-        went_in, came_out = (number(int(token or 0)) for token in tokens)
-        yield safe(f"{went_in} + {came_out} tokens")
+        inputs, outputs = (number(int(token or 0)) for token in tokens)
+        yield safe(f"{inputs} + {outputs} tokens")
     cost = real(attributes.get("cost_usd"))
     if cost is not None:
         yield safe(f"${cost:.4g}")
 
 
 def _since(at: float, began: float | None) -> Text:
-    """Return how long after the beginning of the rollout something was."""
+    """Return the time since the start of the rollout."""
     return safe("" if began is None else f"+{seconds(max(0.0, at - began))}", "dim")
 
 
@@ -288,13 +288,13 @@ def _attempt_line(attempt: Attempt, rollout: Rollout) -> Text:
     return _join_parts(
         safe(f"attempt {attempt.number}", "bold"),
         status_text(RolloutStatus.CANCELLED if cancelled else attempt.status),
-        safe(seconds(took(attempt.started_at, attempt.ended_at))),
+        safe(seconds(duration_s(attempt.started_at, attempt.ended_at))),
         safe(attempt.error_message or "", "red"),
     )
 
 
 def _add_spans(root: Tree, spans: Sequence[Span], *, began: float | None, deepest: int) -> None:
-    """Hang every span under its parent; one without a known parent, or in a ring, on the root."""
+    """Add every span under its parent; one without a known parent, or in a cycle, to the root."""
     by_parent: dict[str | None, list[Span]] = {}
     known = {span.span_id for span in spans}
     for span in spans:
@@ -303,9 +303,9 @@ def _add_spans(root: Tree, spans: Sequence[Span], *, began: float | None, deepes
     failed = _failed_inside(spans)
     seen: set[str] = set()
     for first in (*by_parent.get(None, ()), *spans):
-        waiting = [(root, 0, first)]
-        while waiting:
-            node, depth, span = waiting.pop()
+        stack = [(root, 0, first)]
+        while stack:
+            node, depth, span = stack.pop()
             if span.span_id in seen:
                 continue
             seen.add(span.span_id)
@@ -313,7 +313,7 @@ def _add_spans(root: Tree, spans: Sequence[Span], *, began: float | None, deepes
             for line in _texts_of(span.attributes):
                 added.add(line)
             below = (added, depth + 1) if depth + 1 < deepest else (node, depth)
-            waiting.extend((*below, child) for child in reversed(by_parent.get(span.span_id, ())))
+            stack.extend((*below, child) for child in reversed(by_parent.get(span.span_id, ())))
 
 
 def _failed_inside(spans: Sequence[Span]) -> set[str]:
@@ -355,7 +355,7 @@ def _span_line(span: Span, began: float | None, *, failed_inside: bool) -> Text:
         Text.assemble(safe(span.kind, "dim"), " ", safe(span.name)),
         safe("failed inside", "yellow") if failed_inside and span.status == "ok" else status,
         _since(span.started_at, began),
-        safe(seconds(took(span.started_at, span.ended_at))),
+        safe(seconds(duration_s(span.started_at, span.ended_at))),
         *_spent(span.attributes),
     )
 
@@ -372,7 +372,7 @@ def _add_decision(root: Tree, decision: Decision, *, began: float | None, room: 
     )
     if decision.why_not:
         node.add(safe(f"not by the policy: {decision.why_not}", "yellow"))
-    # the characters of an option's name that are lined up
+    # names of options are aligned up to 24 columns
     longest = min(24, max((cell_len(option) for option in decision.options), default=0))
     bar = min(20, max(4, room - longest - len(" 100.0%  chosen, applied") - 1))
     known = len(decision.probabilities) == len(decision.options)
@@ -392,22 +392,22 @@ def _option_line(
     decision: Decision, option: str, share: float | None, *, longest: int, bar: int
 ) -> Text:
     is_applied = option == decision.applied
-    padded = option + " " * max(0, longest - cell_len(option))  # some signs are two columns wide
+    padded = option + " " * max(0, longest - cell_len(option))  # wide characters take two columns
     parts: list[str | Text] = [safe(padded, "bold" if is_applied else "")]
     if share is not None:
         full = "█" * round(bar * min(1.0, max(0.0, share)))
         parts.append(safe(f" {full.ljust(bar, '·')}", "green" if is_applied else "dim"))
         parts.append(f" {share:6.1%}")
-    marked = ", ".join(marks(decision, option))
-    return Text.assemble(*parts, safe(f"  {marked}" if marked else "", "dim"))
+    notes = ", ".join(marks(decision, option))
+    return Text.assemble(*parts, safe(f"  {notes}" if notes else "", "dim"))
 
 
 def marks(decision: Decision, option: str) -> Iterator[str]:
     """Yield the marks of an option: chosen, applied, the host's own."""
-    named = {
+    options = {
         "chosen": decision.chosen, "applied": decision.applied, "host's own": decision.default
     }  # fmt: skip
-    yield from (mark for mark, name in named.items() if name == option)
+    yield from (mark for mark, name in options.items() if name == option)
     if decision.allowed is not None and option not in decision.allowed:
         yield "not allowed"
     if decision.exploit_only is not None and option in decision.exploit_only:
@@ -488,7 +488,7 @@ PARTS = re.compile(
 
 
 def rollout_of(store: Store, beginning: str) -> Rollout:
-    """Return the rollout whose id this is or, alone among all, begins with this.
+    """Return the rollout of an id, or of a unique beginning of one.
 
     The ``live-`` of an id may be left out.
 
@@ -509,7 +509,7 @@ def rollout_of(store: Store, beginning: str) -> Rollout:
 
 
 def _only(ids: Sequence[str], kind: str, beginning: str) -> str:
-    """Return the id that is alone.
+    """Return the only id.
 
     Raises:
         UnknownError: There is none.
@@ -524,8 +524,8 @@ def _only(ids: Sequence[str], kind: str, beginning: str) -> str:
     return ids[0]
 
 
-def decision_of(store: Store, wanted: str) -> Decision:
-    """Return the decision that is meant: its id, or the beginning of its rollout's and its number.
+def decision_of(store: Store, name: str) -> Decision:
+    """Return the decision of an id, or of the beginning of its rollout's id and its number.
 
     ``live-5f0d`` is the only decision of that rollout, ``live-5f0d:2`` the second of its last
     attempt, ``live-5f0d:attempt-1:decision-2`` the second of the first.
@@ -535,22 +535,22 @@ def decision_of(store: Store, wanted: str) -> Decision:
         AmbiguousIdError: Several fit; the message lists them.
     """
     try:
-        return store.decisions.decision(wanted)
+        return store.decisions.decision(name)
     except UnknownError:
-        match = PARTS.fullmatch(wanted)
+        match = PARTS.fullmatch(name)
     if match is None:
-        raise UnknownError("decision", wanted)
+        raise UnknownError("decision", name)
     rollout = rollout_of(store, match["rollout"])
     decisions = store.decisions.decisions(rollout.rollout_id)
     last = max((decision.attempt for decision in decisions), default=0)
     attempt = int(match["attempt"]) if match["attempt"] else last
-    fit = {
+    matching = {
         decision.decision_id: decision
         for decision in decisions
         if match["ordinal"] is None
         or (decision.attempt, decision.ordinal) == (attempt, int(match["ordinal"]))
     }
-    return fit[_only(list(fit), "decision", wanted)]
+    return matching[_only(list(matching), "decision", name)]
 
 
 @click.command(epilog=epilog("show", "tau-live show live-5f0d7f0e", "tau-live show 5f0d --json"))

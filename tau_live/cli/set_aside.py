@@ -24,8 +24,8 @@ from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.store import files
 from tau_live.store.opening import open_at
 
-LOOK_S = 30.0
-"""How long to look for damage; `tau-live doctor` looks for a tenth of that."""
+CHECK_S = 30.0
+"""How long to check for damage; `tau-live doctor` takes a tenth of that."""
 
 SET_ASIDE = "set_aside"
 NEVERTHELESS = "--even-if-sound starts an empty one anyway"
@@ -62,7 +62,7 @@ def set_aside(path: Path | None, as_json: bool, reason: str, even_if_sound: bool
 def start_anew(
     settings: Settings, *, who: str, reason: str, at: float, even_if_sound: bool
 ) -> list[Path]:
-    """Set a store and its policies aside, and begin another; return the names of what is kept.
+    """Set a store and its policies aside, and begin another; return the files that are kept.
 
     Raises:
         StoreUnavailableError: There is none, it cannot be renamed, or nothing is wrong with it.
@@ -70,9 +70,9 @@ def start_anew(
     path = settings.store.absolute()
     try:
         with files.alone_in(path.parent, timeout_s=5.0):
-            refused = None if even_if_sound else why_not(path)
-            if refused:
-                raise StoreUnavailableError(refused)
+            refusal = None if even_if_sound else refusal_of(path)
+            if refusal:
+                raise StoreUnavailableError(refusal)
             kept = files.set_aside(path, folder=checkpoint_folder(settings), quiet=True)
     except OSError as error:
         raise StoreUnavailableError(f"store '{path}' cannot be set aside: {error}") from error
@@ -95,8 +95,8 @@ def start_anew(
     return kept
 
 
-def why_not(path: Path) -> str | None:
-    """Return what speaks against setting a store aside, and what to do; ``None`` if nothing does.
+def refusal_of(path: Path) -> str | None:
+    """Return why a store must not be set aside, and what to do; ``None`` if it may.
 
     A second call would set aside the empty store of the first.
     """
@@ -104,7 +104,7 @@ def why_not(path: Path) -> str | None:
         return None
     try:
         with closing(open_at(path, read_only=True)) as store:
-            damage = store.damage(deadline=time.monotonic() + LOOK_S)
+            damage = store.damage(deadline=time.monotonic() + CHECK_S)
             last, gate = store.audit.entries(limit=1), store.gate.load()
     except StoreBusyError as error:
         return f"cannot check whether it is damaged: {error}: end what does; {NEVERTHELESS}"
@@ -118,8 +118,8 @@ def why_not(path: Path) -> str | None:
             f"store '{path}' is the empty one that was started at {when} UTC ({why}): "
             f'let its gate pass, `tau-live gate reset --reason "..."`; {NEVERTHELESS}'
         )
-    looked = f"no damage was found within {LOOK_S:g} s" if damage is None else "it is intact"
+    state = f"no damage was found within {CHECK_S:g} s" if damage is None else "it is intact"
     return (
-        f"store '{path}' stays: {looked}. `tau-live doctor` checks for other causes, and "
+        f"store '{path}' stays: {state}. `tau-live doctor` checks for other causes, and "
         f"`tau-live gate hold` stops all that uses it; {NEVERTHELESS}"
     )

@@ -58,7 +58,7 @@ Fact = tuple[str, object]
 
 
 def details(status: Mapping[str, object], *, now: float) -> list[Fact]:
-    """Return every figure of a status with its name; ``None`` where there is nothing to say.
+    """Return every figure of a status with its name; ``None`` where there is none.
 
     Args:
         status: The status, as of ``status_of``.
@@ -136,7 +136,7 @@ def details(status: Mapping[str, object], *, now: float) -> list[Fact]:
 
 
 def _stop_facts(status: Mapping[str, object], *, now: float) -> Iterator[Fact]:
-    """Yield how the gate stands and what else stops it, each with the command that ends it."""
+    """Yield the state of the gate and the other stops, each with the command that ends it."""
     gate, killed = mapping(status["gate"]), mapping(status["kill_switch"])
     yield "gate", status_text(gate["state"])
     if gate["state"] != "pass":
@@ -174,7 +174,7 @@ def _mean_text(reward: Mapping[str, object]) -> str | None:
 
 
 def _retention_text(retention: Mapping[str, object]) -> str:
-    """Return in words how much is kept, of how much, and why more than that."""
+    """Return in words the size, the limits, and why they are exceeded."""
     limits = [
         f"at most {number(real(retention[name]))} {name}"
         for name in ("days", "rollouts", "mb")
@@ -186,7 +186,7 @@ def _retention_text(retention: Mapping[str, object]) -> str:
 
 
 def excess_of(retention: Mapping[str, object]) -> Excess:
-    """Return the excess over the limits and what keeps it, empty in most stores."""
+    """Return the excess over the limits and its reasons, empty in most stores."""
     over = [str(name) for name in sequence(retention["over"])]
     return Excess(over, Kept(**counts(retention["kept"])))
 
@@ -245,8 +245,8 @@ def last_update(report: Mapping[str, object]) -> str:
     """Return the result of an update in words; without one the report is empty."""
     if not report:
         return "none yet"
-    rests = report.get("ppo_skipped")
-    alone = f", from the regressions alone: PPO took no step ({rests})" if rests else ""
+    skipped = report.get("ppo_skipped")
+    alone = f", from the regressions alone: PPO took no step ({skipped})" if skipped else ""
     what = (
         f"made version {report['version']} from {report['trajectories']} rollouts{alone}"
         if report["executed"]
@@ -271,7 +271,7 @@ def _serving(service: Mapping[str, object]) -> str:
 
 
 def _exposure(trial: Mapping[str, object]) -> str:
-    """Return in words how much the learner decides, and how much was seen of each arm."""
+    """Return in words the learner's exposure, and the number of rollouts of each arm."""
     rollouts = mapping(trial["rollouts"])
     control = "the host" if trial["control"] is None else f"version {trial['control']}"
     kept = f", kept for {trial['kept']} more rollouts" if trial["kept"] else ""
@@ -301,7 +301,7 @@ def _interval(trial: Mapping[str, object]) -> Iterator[float | None]:
 
 
 def counted_of(trial: Mapping[str, object], *, now: float) -> str:
-    """Return how many rollouts the evidence is based on, and what delays the others."""
+    """Return in words how many rollouts the evidence is based on, and what delays the others."""
     uncounted, held_up = integer(trial["uncounted"]), mapping(trial["held_up"])
     counted = sum(counts(trial["rollouts"]).values())
     if not uncounted or not held_up:
@@ -332,10 +332,10 @@ VERDICTS: Mapping[str, str] = {
 
 LABEL = 17
 POINTS = 3
-"""How many decision points are shown, the busiest."""
+"""The number of decision points that are shown, the busiest."""
 
 SPACED = 3
-"""On this level there is an empty line above each answer."""
+"""The level at which there is an empty line above each answer."""
 
 
 class Row(NamedTuple):
@@ -343,7 +343,7 @@ class Row(NamedTuple):
 
     Attributes:
         name: Its subject.
-        text: Its text, which is cut to a few lines, and whole in ``status --all``; or its lines.
+        text: Its text, which is cut to a few lines, and uncut in ``status --all``; or its lines.
         level: 0 is one of the four answers, 1 belongs to one, 2 is left out first.
         style: The style of the text.
         word: The answer.
@@ -356,17 +356,17 @@ class Row(NamedTuple):
     word: Text | None = None
 
 
-Drawn = Sequence[tuple[Row, list[Text]]]
+RowLines = Sequence[tuple[Row, list[Text]]]
 """Rows with their lines."""
 
 
 def screen_of(glance: Glance, console: Console, *, height: int | None = None) -> RenderableType:
-    """Return the screen, with as much on it as there is room for.
+    """Return the screen, with as much on it as fits.
 
     Args:
         glance: The facts.
-        console: How wide it is.
-        height: So many lines at most, as far as the four answers find room; ``None`` is no limit.
+        console: The console, whose width counts.
+        height: The most lines, though the four answers are never cut; ``None`` is no limit.
     """
     for level in (SPACED, 2, 1):
         screen = _draw(glance, console, level=level)
@@ -376,12 +376,12 @@ def screen_of(glance: Glance, console: Console, *, height: int | None = None) ->
 
 
 def lines_of(renderable: RenderableType, console: Console) -> int:
-    """Return how many lines something takes."""
+    """Return the number of lines that a renderable takes."""
     return len(console.render_lines(renderable, pad=False))
 
 
 def heading(what: str, *, at: float, width: int) -> Text:
-    """Return the first line: the store, the end of whose path tells it from others, and when."""
+    """Return the first line: the time, and the store by the end of its path if not all fits."""
     name, path, when = "tau-live · ", printable(what), f"  {moment(at)} UTC"
     has_room = width >= len("tau-live") + 2 * len(when) - 2
     over = len(name + path) - (width - len(when) if has_room else width)
@@ -407,7 +407,7 @@ def _draw(glance: Glance, console: Console, *, level: int) -> Group:
     return Group(first, *draw(rows, spaced=level == SPACED))
 
 
-def _wide(rows: Drawn, *, spaced: bool) -> Iterator[RenderableType]:
+def _wide(rows: RowLines, *, spaced: bool) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True, min_width=LABEL - 1)
     table.add_column(overflow="fold")
@@ -420,7 +420,7 @@ def _wide(rows: Drawn, *, spaced: bool) -> Iterator[RenderableType]:
     yield table
 
 
-def _narrow(rows: Drawn, *, spaced: bool) -> Iterator[RenderableType]:
+def _narrow(rows: RowLines, *, spaced: bool) -> Iterator[RenderableType]:
     for row, lines in rows:
         if spaced and not row.level:
             yield ""
@@ -454,7 +454,7 @@ def _rows(glance: Glance, room: int) -> Iterator[Row]:
     yield Row("Is it learning?", why, 0, word=_word(summary.learning))
     yield from _learning(glance, room)
     first, more = summary.next[0], len(summary.next) - 1
-    # without quotes, and without the stop behind a command
+    # without quotes, and without the full stop after a command
     step = (first[:-1] if first.endswith("`.") else first).replace("`", "")
     lines = [safe(_clip_lines(step, room, lines=5), "bold")]
     if more:
@@ -463,7 +463,7 @@ def _rows(glance: Glance, room: int) -> Iterator[Row]:
 
 
 def _stops(glance: Glance) -> Iterator[Row]:
-    """Yield since when the operators' stops are in force."""
+    """Yield the operators' stops, with the time since each."""
     killed = mapping(glance.status["kill_switch"])
     if killed:
         yield Row("killed", [safe(since(real(killed["at"]), now=glance.at))])
@@ -558,7 +558,7 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
 
 
 def _version(status: Mapping[str, object], point: str) -> str:
-    """Return in words the version that serves a point, and how much it decides."""
+    """Return in words the version that serves a point, and its exposure."""
     service = mapping(mapping(status["in_service"]).get(point))
     text = (
         f"version {service['version']} (from {service['rollouts']} rollouts)"
@@ -574,7 +574,7 @@ def _version(status: Mapping[str, object], point: str) -> str:
 
 
 def _verdict(trial: Mapping[str, object]) -> str:
-    """Return the difference with its interval in words, or what keeps it unknown."""
+    """Return the difference with its interval in words, or why it is unknown."""
     estimate, lower, upper = _interval(trial)
     over = "over the host" if trial["control"] is None else f"over version {trial['control']}"
     if estimate is None:
@@ -665,8 +665,8 @@ def status(path: Path | None, as_json: bool, everything: bool) -> None:
 
 
 def _failing(file: Path) -> str | None:
-    """Return why a store fails that this user may write; who may not learns nothing of it."""
+    """Return why a store cannot be written; ``None`` if it can, or if this user may not."""
     if not (os.access(file, os.W_OK) and os.access(file.absolute().parent, os.W_OK)):
         return None
-    error = why_unwritable(file, wait_s=0.1)  # others write to it, then
+    error = why_unwritable(file, wait_s=0.1)  # a busy store is one that others write to
     return None if error is None or isinstance(error, StoreBusyError) else str(error)

@@ -1,4 +1,4 @@
-"""``tau-live kill`` and ``pause``, and how they end: stop everything at once, or a part of it."""
+"""``tau-live kill``, ``unkill``, ``pause`` and ``resume``: stop everything at once, or a part."""
 
 import os
 import time
@@ -70,11 +70,11 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
 
 
 def _placed_settings(path: Path | None) -> Settings:
-    """Return the settings, with paths that tell in which folder everything stops.
+    """Return the settings with absolute paths, which tell in which folder everything stops.
 
     Raises:
-        SettingsError: One is wrong; says what works all the same.
-        AccessError: Whoever calls may not.
+        SettingsError: One is wrong; the message tells what works all the same.
+        AccessError: The caller may not change anything.
     """
     try:
         return place_paths(settings_of(path, changes=True))
@@ -176,7 +176,7 @@ def resume(parts: tuple[str, ...], path: Path | None, as_json: bool, reason: str
     """
     named = tuple(dict.fromkeys(Part(part) for part in parts))
     with open_store(path, write=True) as (store, settings):
-        wanted = named or _all_of(store, settings)
+        wanted = named or _paused_parts(store, settings)
         changed = resume_parts(store, wanted, reason=reason, who=operator(), at=time.time())
         paused = store.pauses.pauses()
         warn_of_stops(store, settings)
@@ -187,11 +187,11 @@ def resume(parts: tuple[str, ...], path: Path | None, as_json: bool, reason: str
         click.echo(f"{part} is resumed" if part in changed else f"{part} was not paused")
 
 
-def _all_of(store: Store, settings: Settings) -> Sequence[Part]:
-    """Return what is paused.
+def _paused_parts(store: Store, settings: Settings) -> Sequence[Part]:
+    """Return the parts that are paused.
 
     Raises:
-        TauLiveError: Nothing is; says what stops tau-live instead, if anything does.
+        TauLiveError: Nothing is; the message tells what stops tau-live instead, if anything does.
     """
     parts = tuple(store.pauses.pauses())
     if not parts:

@@ -13,10 +13,10 @@ from queue import SimpleQueue
 from types import FrameType, TracebackType
 
 QUIT = frozenset("qQ\x03\x04")
-"""The keys that end it: q, Ctrl-C and Ctrl-D."""
+"""The keys that quit: q, Ctrl-C and Ctrl-D."""
 
 NAMED_KEY = re.compile(r"\x1b[\[O][0-9;]*.")
-"""What a terminal sends for arrows and the like."""
+"""Matches what a terminal sends for arrows and other named keys."""
 
 
 class Keyboard:
@@ -50,10 +50,7 @@ class Keyboard:
         self._after.close()
 
     def asks_to_quit(self, timeout_s: float) -> bool:
-        """Wait so many seconds at most; say whether a key was pressed that ends it.
-
-        So does a terminal that has gone.
-        """
+        """Wait up to ``timeout_s``; return whether a quit key was pressed, or the terminal went."""
         if self._file is None:
             time.sleep(timeout_s)
             return False

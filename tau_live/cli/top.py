@@ -26,22 +26,22 @@ from tau_live.operate.stops import kill_file, now_killed
 from tau_live.store.opening import open_at
 
 REST = 4.0
-"""Between two looks, as a multiple of how long one took: at most a fifth of the time is reading."""
+"""The least pause after a read, in multiples of its duration: a fifth of the time is reading."""
 
 
 class Watch:
-    """Looks at a store again and again, and keeps what it saw last.
+    """Reads a store again and again, and keeps the last state.
 
     Args:
-        settings: Where the store is.
-        console: What it is drawn for.
-        every_s: Seconds between looks.
-        frames: The number of looks; ``None`` is no limit.
+        settings: The settings, with the path of the store.
+        console: The console that it is drawn on.
+        every_s: Seconds between reads.
+        frames: The number of reads; ``None`` is no limit.
 
     Attributes:
         console: The same.
-        took_s: How long the last look took.
-        stop: Set when it is to end.
+        took_s: The duration of the last read, in seconds.
+        stop: Set it to end.
     """
 
     def __init__(
@@ -65,21 +65,20 @@ class Watch:
         self._at = 0.0
 
     def look(self) -> None:
-        """Look at the store; it is opened each time, because it may have been replaced."""
-        began, self._at = time.perf_counter(), time.time()
+        """Read the store; it is opened each time, because it may have been replaced."""
+        start, self._at = time.perf_counter(), time.time()
         try:
             self._last, self._problem = self._read_store(), None
         except (TauLiveError, OSError) as error:
             self._problem = str(error)
-        self.took_s = time.perf_counter() - began
+        self.took_s = time.perf_counter() - start
 
     def _read_store(self) -> Glance:
         file = self._settings.store
         self._missing = not file.exists()
         if self._missing:
-            self._last = None  # what was there is not the past of what will be
+            self._last = None  # the next store there is another one
             raise StoreUnavailableError(f"no store at {file} yet")
-        # how long a look waits for a locked store
         with closing(open_at(file, read_only=True, busy_timeout_s=0.5)) as store:
             return glance_of(store, self._settings, now=self._at, enabled=is_enabled())
 
@@ -90,7 +89,7 @@ class Watch:
         return {"at": self._at, "store": str(self._settings.store), "problem": self._problem}
 
     def pause_s(self, every_s: float) -> float:
-        """Return how long to rest after a look, of which one is to begin every so many seconds."""
+        """Return the seconds to wait after a read, for one every ``every_s`` seconds at most."""
         return max(every_s - self.took_s, REST * self.took_s)
 
     def render(self, *, height: int | None) -> RenderableType:
@@ -100,8 +99,8 @@ class Watch:
         first = Group(*self._trouble())
         if self._last is None:
             return first
-        left = None if height is None else height - lines_of(first, self.console) - 1
-        return Group(first, "", screen_of(self._last, self.console, height=left))
+        rest = None if height is None else height - lines_of(first, self.console) - 1
+        return Group(first, "", screen_of(self._last, self.console, height=rest))
 
     def _trouble(self) -> Iterator[Text]:
         file = self._settings.store
@@ -118,8 +117,8 @@ class Watch:
             yield safe("Last known state:", "dim")
 
     def print_each(self, *, as_json: bool) -> None:
-        """Print each look, as a line of JSON or as plain text."""
-        while self._goes_on():
+        """Print each state, as a line of JSON or as plain text."""
+        while self._next():
             if as_json:
                 print_json(self.plain())
             else:
@@ -129,14 +128,14 @@ class Watch:
                 self.stop.wait(self.pause_s(self._every_s))
 
     def live(self) -> None:
-        """Draw each look over the one before; Ctrl-Z gives the terminal back for a while."""
+        """Draw each state over the one before; Ctrl-Z gives the terminal back for a while."""
         with _suspend_on_signal(self._suspended):
             while self._draw():
                 self._suspended.clear()
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _goes_on(self) -> bool:
-        """Look once more; ``False`` if it is over."""
+    def _next(self) -> bool:
+        """Read once more; ``False`` if it is over."""
         if self.stop.is_set() or self._left == 0:
             return False
         if self._left is not None:
@@ -145,30 +144,30 @@ class Watch:
         return True
 
     def _draw(self) -> bool:
-        """Draw looks until it is over; ``True`` if it is merely suspended."""
+        """Draw states until it is over; ``True`` if it is merely suspended."""
         with (
             Keyboard() as keyboard,
             Live(
                 console=self.console, screen=True, auto_refresh=False, redirect_stderr=False
             ) as live,
         ):
-            while self._goes_on():
+            while self._next():
                 live.update(self.render(height=self.console.height), refresh=True)
                 if self._left == 0 or not self._wait(live, keyboard):
                     break
         return self._suspended.is_set()
 
     def _wait(self, live: Live, keyboard: Keyboard) -> bool:
-        """Wait for the next look; ``False`` if there is to be none now.
+        """Wait for the next read; ``False`` if there is to be none now.
 
-        A terminal that has another size is drawn at once.
+        A terminal that changes its size is drawn at once.
         """
         until, size = time.monotonic() + self.pause_s(self._every_s), self.console.size
         while not self.stop.is_set() and not self._suspended.is_set():
             left = until - time.monotonic()
             if left <= 0.0:
                 return True
-            # how often keys, signals and the size of the window are looked at
+            # keys, signals and the size of the window are checked ten times a second
             if keyboard.asks_to_quit(min(0.1, left)):
                 return False
             if self.console.size != size:
@@ -203,7 +202,7 @@ def top(*, path: Path | None, as_json: bool, every_s: float, frames: int | None)
     place_paths(settings)
     console = console_of(sys.stdout.isatty())
     watch = Watch(settings, console, every_s=every_s, frames=frames)
-    # whether the output is a terminal that can be drawn on with our signs
+    # a terminal that cannot be drawn on with our characters
     is_plain = console.is_dumb_terminal or not console.encoding.startswith("utf")
     with stopping(watch.stop):
         if sys.stdout.isatty() and not (as_json or is_plain):

@@ -72,15 +72,15 @@ def update_of(store: Store, number_: int) -> Update:
 
 def _table(reports: Sequence[Mapping[str, object]]) -> RenderableType:
     rows = [_row(report) for report in reports]
-    few = [[row[place] for place in _FEW] for row in rows]
-    columns = [_COLUMNS[place] for place in _FEW]
-    return fitting(table_of(_COLUMNS, rows), table_of(columns, few), records_of(columns, few))
+    narrow = [[row[index] for index in _NARROW] for row in rows]
+    columns = [_COLUMNS[index] for index in _NARROW]
+    return fitting(table_of(_COLUMNS, rows), table_of(columns, narrow), records_of(columns, narrow))
 
 
 _COLUMNS = ("update#", "point", "what", "version#", "rollouts#", "decisions#", "loss#", "kl#",
             "when (UTC)")  # fmt: skip
-_FEW = (0, 1, 2, 3, 4, 8)
-"""The columns that are left where not all have room."""
+_NARROW = (0, 1, 2, 3, 4, 8)
+"""The indexes of the columns that are shown where not all fit."""
 
 
 def _row(report: Mapping[str, object]) -> tuple[object, ...]:

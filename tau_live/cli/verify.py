@@ -26,7 +26,7 @@ from tau_live.store.sealing import (
     key_in,
 )
 
-SHOWN = 100
+LISTED = 100
 
 
 @click.command(
@@ -131,10 +131,10 @@ def _head_of(text: str) -> tuple[int, str]:
 
 
 def _print(verification: Verification) -> None:
-    for finding in verification.findings[:SHOWN]:
+    for finding in verification.findings[:LISTED]:
         click.echo(f"{printable(finding.what)}: {printable(finding.detail)}")
-    if len(verification.findings) > SHOWN:
-        click.echo(f"and {number(len(verification.findings) - SHOWN)} more; --json lists them")
+    if len(verification.findings) > LISTED:
+        click.echo(f"and {number(len(verification.findings) - LISTED)} more; --json lists them")
     sealed = (
         f"sealed with the key {verification.head.key_id}"
         if verification.head.key_id

@@ -30,7 +30,7 @@ from tau_live.operate.why import Why, check_probabilities
 from tau_live.operate.why import why as why_of
 
 NAMED = 6
-"""How many options are named; of more, only the number is shown."""
+"""The most options that are named; of the others, only the number is shown."""
 
 
 NOT_OURS: Mapping[str, str] = {
@@ -47,7 +47,8 @@ NOT_OURS: Mapping[str, str] = {
 }
 """Why the host's own choice was served, by reason code."""
 
-SURE = ((0.95, "was nearly sure"), (0.75, "was fairly sure"), (0.5, "leaned that way"))
+CONFIDENCE = ((0.95, "was nearly sure"), (0.75, "was fairly sure"), (0.5, "leaned that way"))
+"""Words for the probability of the chosen option, by the least probability that each needs."""
 
 
 def sentences(explanation: Why) -> Iterator[str]:
@@ -56,9 +57,9 @@ def sentences(explanation: Why) -> Iterator[str]:
     yield _options_sentence(explanation)
     yield _choice_sentence(decision)
     if decision.chosen is not None and _shares(decision):
-        yield _sure(decision)
+        yield _confidence_sentence(decision)
         yield _exploration_sentence(explanation)
-    yield _outcome(explanation)
+    yield _outcome_sentence(explanation)
 
 
 def _options_sentence(explanation: Why) -> str:
@@ -120,20 +121,20 @@ def _reason(decision: Decision) -> str:
     return NOT_OURS.get(reason) or _name(reason) or "no decision was requested"
 
 
-def _sure(decision: Decision) -> str:
+def _confidence_sentence(decision: Decision) -> str:
     shares = _shares(decision)
     top, share = max(shares.values()), shares[decision.chosen or ""]
     others = sorted((s, name) for name, s in shares.items() if name != decision.chosen)
     odds = f"{_name(decision.chosen)} had {share:.0%}"
     if others:
         odds += f", {_name(others[-1][1])} {others[-1][0]:.0%}"
-    # the likeliest of options that are all about as likely is at most so many times an even share
+    # options count as equally likely if the likeliest has at most 1.25 times an even share
     if top * len(shares) <= 1.25:
         words = "had almost no preference"
     elif share < top:
         words = "preferred another"
     else:
-        words = next((words for least, words in SURE if share >= least), "was undecided")
+        words = next((words for least, words in CONFIDENCE if share >= least), "was undecided")
     return f"{'tau-live' if decision.why_not else 'It'} {words}: {odds}."
 
 
@@ -163,32 +164,32 @@ def _without_bonus(explanation: Why) -> str | None:
         return None
     rows = [values for name, values in terms.items() if name != "uncertainty bonus"]
     sums = {
-        option: sum(row[place] for row in rows)
-        for place, option in enumerate(decision.options)
+        option: sum(row[index] for row in rows)
+        for index, option in enumerate(decision.options)
         if decision.allowed is None or option in decision.allowed
     }
     return max(sums, key=lambda option: sums[option])
 
 
-def _outcome(explanation: Why) -> str:
+def _outcome_sentence(explanation: Why) -> str:
     credit = explanation.credit
     rewards = "; ".join(
         _reward_words(reward) for reward in explanation.rewards[:NAMED] if reward.value is not None
     )
-    came = f"It was rewarded with {rewards}." if rewards else "It has no reward yet."
+    reward = f"It was rewarded with {rewards}." if rewards else "It has no reward yet."
     if credit.why is not None:
         lead = (
             "It waits to be learned from" if credit.state == "waiting" else "It is not learned from"
         )
-        return f"{came} {lead}: {credit.why[0].lower()}{credit.why[1:]}"
+        return f"{reward} {lead}: {credit.why[0].lower()}{credit.why[1:]}"
     advantage = credit.advantage or 0.0
     if not advantage:
-        return f"{came} What followed was exactly as expected, so nothing changes."
+        return f"{reward} What followed was exactly as expected, so nothing changes."
     than, likelier = ("better", "more") if advantage > 0.0 else ("worse", "less")
-    made = "makes" if credit.update is None else "made"
+    verb = "makes" if credit.update is None else "made"
     when = "once an update is made" if credit.update is None else f"in update {credit.update}"
     return (
-        f"{came} What followed was {number(abs(advantage))} {than} than expected, which {made} "
+        f"{reward} What followed was {number(abs(advantage))} {than} than expected, which {verb} "
         f"such a choice {likelier} likely, {when}."
     )
 
@@ -224,8 +225,7 @@ def _were(count: int) -> str:
 
 
 def _name(name: str | None) -> str:
-    # how many characters of a name are shown
-    return clip(name or "", 60)
+    return clip(name or "", 60)  # so many characters are shown
 
 
 @click.command(epilog=epilog("why", "tau-live why 5f0d:2", "tau-live why 5f0d:2 --recompute"))
@@ -264,7 +264,7 @@ def why(decision: str, *, path: Path | None, as_json: bool, recompute: bool) -> 
             "",
             fitting(_options(explanation), facts_of(_by_option(explanation))),
             "",
-            facts_of(_after(explanation)),
+            facts_of(_outcome_facts(explanation)),
         )
     if recompute:
         check_probabilities(explanation)
@@ -322,10 +322,10 @@ def _options(explanation: Why) -> Table:
         (
             safe(option, "bold" if option == decision.applied else ""),
             _features(decision, option),
-            *(values[place] for values in columns.values()),
+            *(values[index] for values in columns.values()),
             ", ".join(marks(decision, option)),
         )
-        for place, option in enumerate(decision.options)
+        for index, option in enumerate(decision.options)
     ]
     return table_of(["option", "features", *(f"{name}#" for name in columns), ""], rows)
 
@@ -333,12 +333,12 @@ def _options(explanation: Why) -> Table:
 def _by_option(explanation: Why) -> Iterator[tuple[str, object]]:
     """Yield the options line by line, for a terminal without room for so many columns."""
     decision, columns = explanation.decision, _columns(explanation)
-    for place, option in enumerate(decision.options):
-        marked = ", ".join(marks(decision, option))
-        yield "option", safe(f"{option} ({marked})" if marked else option, "bold")
+    for index, option in enumerate(decision.options):
+        notes = ", ".join(marks(decision, option))
+        yield "option", safe(f"{option} ({notes})" if notes else option, "bold")
         yield "  features", _features(decision, option)
         for name, values in columns.items():
-            yield f"  {name}", values[place]
+            yield f"  {name}", values[index]
 
 
 def _features(decision: Decision, option: str) -> str:
@@ -348,7 +348,7 @@ def _features(decision: Decision, option: str) -> str:
     return ", ".join(f"{name}={_value_text(value)}" for name, value in features.items())
 
 
-def _after(explanation: Why) -> list[tuple[str, object]]:
+def _outcome_facts(explanation: Why) -> list[tuple[str, object]]:
     rewards, credit = explanation.rewards, explanation.credit
     learned = credit.state if credit.update is None else f"learned in update {credit.update}"
     earned = f"{number(credit.return_)} (of it {number(credit.reward)} before the next)"

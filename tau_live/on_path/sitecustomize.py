@@ -1,6 +1,6 @@
-"""Found by every Python under ``tau-live run``: runs the sitecustomize it hides, then boots.
+"""Loaded by every Python under ``tau-live run``: runs the sitecustomize that it hides, then boots.
 
-``sys.path`` is as it would be without it.
+It leaves ``sys.path`` as it would be without it.
 """
 
 import sys

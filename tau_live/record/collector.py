@@ -110,21 +110,18 @@ class Collector:
         """
         self._finished = self._ready = 0
         self._spans.clear()
-        try:
-            with self._store.batch(attempts.ids_in(items)) as self._batch:
-                for item in items:
-                    if isinstance(item, ev.Event):
-                        self._apply(item)
-                    elif isinstance(item, StepOfRun):
-                        self._take_step(item)
-                    else:
-                        self._add_whole(item)
-                    if len(self._spans) >= SPANS_AT_ONCE:
-                        self._store_spans()
-                    yield_gil()
-                self._store_spans()
-        finally:
-            del self._batch
+        with self._store.batch(attempts.ids_in(items)) as self._batch:
+            for item in items:
+                if isinstance(item, ev.Event):
+                    self._apply(item)
+                elif isinstance(item, StepOfRun):
+                    self._take_step(item)
+                else:
+                    self._add_whole(item)
+                if len(self._spans) >= SPANS_AT_ONCE:
+                    self._store_spans()
+                yield_gil()
+            self._store_spans()
         return Applied(self._finished, self._ready)
 
     def _apply(self, event: ev.Event) -> None:

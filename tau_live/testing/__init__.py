@@ -1,13 +1,13 @@
 """The conformance kit of adapters, played on their real hosts: for our tests, and for others'.
 
-A *play* runs one scenario on the host and returns everything that its user would get to see, as a
-text. ``faults`` plays it without us, then with the adapter attached under each condition, and says
-what was different, and what is missing in the store. ``golden_faults`` compares what was recorded
-with a recording that is kept::
+A *play* runs one scenario on the host and returns everything that its user would see, as text.
+``faults`` plays it without us, then with the adapter attached under each condition, and returns
+what was different, and what is missing in the store. ``golden_faults`` compares the recording of a
+play with one that is kept::
 
     @pytest.mark.parametrize("scenario", Scenario)
     def test_the_adapter_conforms(scenario: Scenario, tmp_path: Path) -> None:
-        if scenario in CANNOT:  # what this host has not, and why
+        if scenario in CANNOT:  # the scenarios that this host cannot play, and why
             pytest.skip(CANNOT[scenario])
         assert faults(ADAPTER, play, scenario, folder=tmp_path) == []
 """

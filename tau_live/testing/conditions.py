@@ -1,4 +1,4 @@
-"""The conditions under which a scenario is played, and what each changes for the host."""
+"""The conditions under which a scenario is played, and the differences that the host sees."""
 
 import json
 import resource
@@ -23,10 +23,10 @@ from tau_live.testing.golden import load_named
 class Condition(StrEnum):
     """A condition of tau-live while a scenario is played.
 
-    ``well``: it works, and what it stored is looked at. ``acting``: likewise, and every decision
-    point is declared, which begins in shadow. ``absent``: it was detached. ``broken``: asking for
-    it raises. ``failing``: every call to it raises. ``held``: it cannot store. ``late``: every
-    decision would be another than the host's, and takes longer than its deadline.
+    ``well``: it works, and the store is checked. ``acting``: likewise, and every decision point is
+    declared, which begins in shadow. ``absent``: it was detached. ``broken``: asking for it raises.
+    ``failing``: every call to it raises. ``held``: it cannot store. ``late``: every decision would
+    differ from the host's, and takes longer than its deadline.
     """
 
     WELL = "well"
@@ -55,10 +55,10 @@ def faults(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) ->
     """Return what an adapter does wrong in a scenario, one sentence each; empty if nothing.
 
     Args:
-        adapter: What is looked at; it must not be attached already.
+        adapter: The adapter under test; it must not be attached already.
         play: Plays a scenario.
-        scenario: Which one.
-        folder: Where stores may be made.
+        scenario: The scenario to play.
+        folder: An existing folder for stores.
     """
     missing = adapter.probe()
     if missing is not None:
@@ -86,11 +86,11 @@ def faults(adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path) ->
 def _play_under(
     adapter: Adapter, play: Play, scenario: Scenario, *, condition: Condition, folder: Path
 ) -> tuple[str, list[Recorded]]:
-    place = folder / condition
-    place.mkdir()
-    (place / "file").write_text("in the way")
+    own = folder / condition
+    own.mkdir()
+    (own / "file").write_text("in the way")
     settings = Settings(
-        store=place / ("file/store.sqlite" if condition is Condition.HELD else "store.sqlite"),
+        store=own / ("file/store.sqlite" if condition is Condition.HELD else "store.sqlite"),
         learner=Learner.FLUSH,
         act=condition in _ACTING,
         decisions=_DECLARED,
@@ -106,7 +106,7 @@ def _play_under(
     detach = adapter.attach(lambda: _in_force(runtime, condition))
     try:
         seen = play(scenario)
-    except Exception as error:  # noqa: BLE001  # what it does not catch is not the host's
+    except Exception as error:  # noqa: BLE001  # a play catches the host's own errors
         seen = f"{type(error).__name__}: {error}"
     finally:
         detach()
@@ -128,7 +128,7 @@ class _Slow:
 
 
 def _expose(settings: Settings) -> None:
-    """Let the learner decide everything from the beginning, or its being late would not show."""
+    """Give the learner full exposure from the start, or its lateness would not show."""
     store = open_store(settings)
     try:
         with store.begin():
@@ -141,7 +141,7 @@ def _expose(settings: Settings) -> None:
 
 
 def _in_force(runtime: Runtime, condition: Condition) -> Runtime | None:
-    """Return what an adapter gets under a condition when it asks for the running system."""
+    """Return the running system that an adapter gets under a condition."""
     match condition:
         case Condition.ABSENT:
             return None
@@ -154,7 +154,7 @@ def _in_force(runtime: Runtime, condition: Condition) -> Runtime | None:
 
 
 def _failing(runtime: Runtime) -> Runtime:
-    """Return a running system that lets runs begin, and then raises at everything."""
+    """Return a running system that lets runs begin, and raises at every other call."""
 
     def fail(*_args: object, **_named: object) -> None:
         raise RuntimeError("failing on purpose")
@@ -181,14 +181,14 @@ def full_disk_faults(
     """Return what is different for the host while no file can grow, one sentence each.
 
     A process of its own plays the scenario without us and then with us, both after its limit on
-    the size of files was set to 4,096 bytes, which the store is larger than.
+    the size of files was set to 4,096 bytes, which is less than the store.
 
     Args:
-        adapter: Where it is found: ``tau_live_hooks.pydantic_ai:ADAPTER``.
-        play: Likewise.
-        scenario: What is played.
-        folder: Where a store may be made.
-        timeout_s: How long that may take.
+        adapter: ``module:name`` of the adapter, such as ``tau_live_hooks.pydantic_ai:ADAPTER``.
+        play: ``module:name`` of the play.
+        scenario: The scenario to play.
+        folder: An existing folder for a store.
+        timeout_s: Seconds that the process may take.
     """
     path = json.dumps([str(Path(entry).resolve()) for entry in sys.path])
     done = subprocess.run(  # noqa: S603  # our own code
@@ -210,7 +210,7 @@ def full_disk_faults(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Play a scenario without and with an adapter while no file can grow; print what was seen."""
+    """Play a scenario without and with an adapter while no file can grow; print both outputs."""
     adapter_name, play_name, scenario, folder = arguments
     adapter = load_named(adapter_name, Adapter)
     play: Play = load_named(play_name, object)  # type: ignore[assignment]  # called below

@@ -59,8 +59,8 @@ class Recorded(NamedTuple):
     Attributes:
         rollout: The rollout.
         spans: Its steps, in the order in which they were recorded.
-        attempts: The tries at it.
-        decisions: What was decided in it.
+        attempts: Its attempts.
+        decisions: Its decisions.
     """
 
     rollout: Rollout
@@ -73,12 +73,12 @@ class Recorded(NamedTuple):
         return [span for span in self.spans if span.kind == kind]
 
     def statuses(self, kind: str) -> list[str]:
-        """Return how the steps of one kind ended, sorted."""
+        """Return the statuses of the steps of one kind, sorted."""
         return sorted(span.status for span in self.of(kind))
 
 
 def recorded_in(settings: Settings) -> list[Recorded]:
-    """Return all that is stored, in the order in which it began."""
+    """Return all stored rollouts, in the order in which they began."""
     store = open_store(settings)
     try:
         return [
@@ -95,7 +95,7 @@ def recorded_in(settings: Settings) -> list[Recorded]:
 
 
 def missing_in(recorded: Sequence[Recorded], scenario: Scenario, *, host: str) -> list[str]:
-    """Return what is wrong with what was stored of a scenario, one sentence each."""
+    """Return what is wrong with the stored rollouts of a scenario, one sentence each."""
     observed = _observations(recorded)
     return [
         *_broken_rules(recorded, host),
@@ -108,7 +108,7 @@ def missing_in(recorded: Sequence[Recorded], scenario: Scenario, *, host: str) -
 
 
 def _broken_rules(recorded: Sequence[Recorded], host: str) -> Iterator[str]:
-    """Yield what is wrong whatever was played."""
+    """Yield what is wrong by the rules of every scenario."""
     for run in recorded:
         rollout = run.rollout
         if rollout.host != host:
@@ -139,7 +139,7 @@ _TOOLS = "how the tool steps ended"
 
 
 def _expectations(scenario: Scenario, recorded: Sequence[Recorded]) -> Mapping[str, object]:
-    """Return what has to be stored of a scenario, by the names of ``_observations``."""
+    """Return the expected observations of a scenario, by the names of ``_observations``."""
     outer = recorded[0].rollout.rollout_id if recorded else ""
     one_turn = {
         _ENDS: [_DONE],
@@ -188,7 +188,7 @@ def _expectations(scenario: Scenario, recorded: Sequence[Recorded]) -> Mapping[s
 
 
 def _observations(recorded: Sequence[Recorded]) -> Mapping[str, object]:
-    """Return everything of what was stored that some scenario has an expectation of."""
+    """Return every observation of the store for which some scenario has an expectation."""
     tools = [span for run in recorded for span in run.of("tool")]
     models = [span for run in recorded for span in run.of("model")]
     handoffs = [step.attributes for run in recorded for step in run.of("handoff")]

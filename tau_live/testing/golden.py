@@ -1,11 +1,11 @@
-"""Recordings of each scenario that are kept, compared with what is recorded today, and replayed.
+"""Golden recordings of each scenario: written, compared with those of today, and replayed.
 
 ``python -m tau_live.testing ADAPTER PLAY FOLDER`` makes them all, for example::
 
     python -m tau_live.testing tau_live_hooks.pydantic_ai:ADAPTER \
         tests.hooks.conformance.pydantic_ai_play:play tests/hooks/golden/pydantic-ai
 
-What is left is the same whenever the same scenario is played, in whichever order threads were.
+Normalised events are the same whenever a scenario is played, in whichever order threads ran.
 """
 
 import difflib
@@ -31,31 +31,31 @@ from tau_live.runtime.runtime import start
 from tau_live.testing.expected import Play, Recorded, Scenario, recorded_in
 
 Row: TypeAlias = dict[str, object]
-Shown: TypeAlias = Callable[[Row], Row]
-"""Returns an event without what is different each time."""
+Mask: TypeAlias = Callable[[Row], Row]
+"""Returns an event without the values that differ each time."""
 
-_BEGAN_BEFORE, _WHOLE, _GOES_ON = range(3)
+_WITHOUT_START, _WHOLE, _WITHOUT_END = range(3)
 
 
-def in_order(rows: Sequence[Row], shown: Shown) -> list[Row]:
+def in_order(rows: Sequence[Row], mask: Mask) -> list[Row]:
     """Return a run's events, with tools and steps that may have run at once one after the other.
 
-    Of tools and steps with nothing else between them nobody can say whether one waited for the
-    other. Those come first that began before, last those that go on; else they are in the order in
-    which the model requested tools, and then in that of their texts. What happens inside of one
-    stays there: a request inside of a tool, or a tool that names the step it is in.
+    Where nothing else is between tools and steps, their order may be chance. So those that began
+    before come first, those that do not end here last; the others are in the order in which the
+    model requested tools, and then in that of their texts. What happens inside of one stays there:
+    a request inside of a tool, or a tool that names the step it is in.
 
     Args:
         rows: The events, as they came.
-        shown: Returns one without what is different each time.
+        mask: Returns one without the values that differ each time.
     """
     spans = _spans_of_tools(rows)
     call_order: dict[str, int] = {}
     ordered: list[Row] = []
-    for movable, together in groupby(rows, key=lambda row: _strand_of(row, spans) is not None):
-        stretch = [*together]
+    for movable, group in groupby(rows, key=lambda row: _strand_of(row, spans) is not None):
+        stretch = [*group]
         if movable:
-            ordered += _order_stretch(stretch, spans, call_order, shown)
+            ordered += _order_stretch(stretch, spans, call_order, mask)
             continue
         ordered += stretch
         for call in _requested_calls(stretch):
@@ -67,15 +67,15 @@ def _order_stretch(
     rows: Sequence[Row],
     spans: Mapping[object, str],
     call_order: Mapping[str, int],
-    shown: Shown,
+    mask: Mask,
 ) -> list[Row]:
     """Return tools and steps of a run with nothing else between them, one after the other.
 
     Args:
         rows: Their events, as they came.
-        spans: Of which tool each step is, by its id.
-        call_order: The place of each call that a model requested.
-        shown: Returns an event without what is different each time.
+        spans: The strand of each step, by its id.
+        call_order: The index of each call that a model requested, by its id.
+        mask: Returns an event without the values that differ each time.
     """
     own: dict[str, list[Row]] = {}
     for row in rows:
@@ -85,19 +85,19 @@ def _order_stretch(
         inside.setdefault(_enclosing_step(strand, own), []).append(strand)
 
     def whole(strand: str) -> list[Row]:
-        began = str(own[strand][0]["event"]).endswith(".start")
-        return [*own[strand][:began], *within(strand), *own[strand][began:]]
+        has_start = str(own[strand][0]["event"]).endswith(".start")
+        return [*own[strand][:has_start], *within(strand), *own[strand][has_start:]]
 
     def key(strand: str, rows: Sequence[Row]) -> tuple[int, float, str]:
-        began = str(own[strand][0]["event"]).endswith(".start")
-        ended = str(own[strand][-1]["event"]).endswith(".end")
-        state = _WHOLE if began == ended else _GOES_ON if began else _BEGAN_BEFORE
+        has_start = str(own[strand][0]["event"]).endswith(".start")
+        has_end = str(own[strand][-1]["event"]).endswith(".end")
+        state = _WHOLE if has_start == has_end else _WITHOUT_END if has_start else _WITHOUT_START
         positions = [call_order.get(str(row.get("call_id")), inf) for row in rows]
         first = min(positions)
-        return state, -1.0 if first == inf else first, shown_as(rows, shown)
+        return state, -1.0 if first == inf else first, text_of(rows, mask)
 
-    def within(around: str | None) -> list[Row]:
-        strands = [(strand, whole(strand)) for strand in inside.get(around, ())]
+    def within(outer: str | None) -> list[Row]:
+        strands = [(strand, whole(strand)) for strand in inside.get(outer, ())]
         strands.sort(key=lambda strand: key(*strand))
         return [row for _, rows in strands for row in rows]
 
@@ -105,20 +105,20 @@ def _order_stretch(
 
 
 def _enclosing_step(strand: str, own: Mapping[str, Sequence[Row]]) -> str | None:
-    """Return the step that something is in: that it names, or whose part it says it is."""
+    """Return the step around a strand: its parent span, or one that a tool's event names."""
     for row in own[strand]:
-        named = row.get("parent_span_id")
-        for name in [named] if strand.startswith("step ") else [named, *_texts(row)]:
+        parent = row.get("parent_span_id")
+        for name in [parent] if strand.startswith("step ") else [parent, *_texts(row)]:
             if f"step {name}" in own and f"step {name}" != strand:
                 return f"step {name}"
     return None
 
 
-def shown_as(rows: Iterable[Row], shown: Shown) -> str:
-    """Return what events say, but for which run's they are, and when and where they happened."""
+def text_of(rows: Iterable[Row], mask: Mask) -> str:
+    """Return events as text, without their run, time, process and versions."""
     return json.dumps(
         [
-            shown({name: value for name, value in row.items() if name not in _LEFT_OUT})
+            mask({name: value for name, value in row.items() if name not in _LEFT_OUT})
             for row in rows
         ],
         sort_keys=True,
@@ -143,7 +143,7 @@ def _spans_of_tools(rows: Sequence[Row]) -> dict[object, str]:
 
 
 def _strand_of(row: Row, spans: Mapping[object, str]) -> str | None:
-    """Return the tool or the step that an event is of; ``None`` if it is of neither."""
+    """Return the tool or the step that an event belongs to; ``None`` if to neither."""
     event = str(row["event"])
     if event.startswith("tool."):
         return (
@@ -188,7 +188,7 @@ RANDOM = re.compile(
     """,
     re.VERBOSE,
 )
-"""What is taken for an id that was made at random."""
+"""Matches random ids."""
 
 _TEXTS = (
     (
@@ -199,34 +199,34 @@ _TEXTS = (
     (re.compile(r"(?<![\w/:.])(?:/[\w.+@-]+){2,}"), "a path"),
 )
 _MEASURED = re.compile(r"(?:_ms|_us|_ns|_at|_time|timestamp|duration|latency)$")
-_COUNTED = re.compile(r"(?P<before>.+)(?P<sign>[/>])(?P<name>[^/>]+)#\d+", re.DOTALL)
+_NUMBERED = re.compile(r"(?P<before>.+)(?P<sign>[/>])(?P<name>[^/>]+)#\d+", re.DOTALL)
 _DROPPED = frozenset({"mono_ns", "host_version", "adapter_version"})
 
 
 def normalise(rows: Iterable[Row], *, stream: str | None = None) -> list[Row]:
-    """Return the events of a play without what is different each time.
+    """Return the events of a play without the values that differ each time.
 
     Runs stand one after the other, each followed by those inside it; in each the steps are in their
-    order, but tools and steps that may have run at once stand one after the other. Ids made at
-    random are numbered, and so are runs that have a number because their host gave them no id.
+    order, but tools and steps that may have run at once stand one after the other. Random ids are
+    numbered, and so are runs that have a number because their host gave them no id.
 
     Args:
         rows: The events as they were recorded.
-        stream: What the ids of such runs are made of: ``name/stream#1``.
+        stream: The stream in the ids of such runs: ``name/stream#1``.
     """
     events = [*rows]
     ids = sorted({str(row["run_id"]) for row in events}, key=len, reverse=True)
-    counted = [  # those that have only a number: of their stream, or among those inside a run
+    numbered = [  # those that have only a number: of their stream, or among those inside a run
         run_id
         for run_id in ids
-        if (match := _COUNTED.fullmatch(run_id))
+        if (match := _NUMBERED.fullmatch(run_id))
         and (match["sign"] == ">" or match["name"] == stream)
     ]
-    known = [rf"(?<!\w){re.escape(run_id)}(?!\d)" for run_id in counted]
+    known = [rf"(?<!\w){re.escape(run_id)}(?!\d)" for run_id in numbered]
     pattern = re.compile("|".join([*known, RANDOM.pattern]), re.VERBOSE)
-    masked = partial(mask_row, pattern=pattern, named=lambda _: "id")
-    ordered = [row for run in _runs(events, masked) for row in run]
-    numbers = _counted_anew(dict.fromkeys(str(row["run_id"]) for row in ordered), {*counted})
+    mask = partial(mask_row, pattern=pattern, replace=lambda _: "id")
+    ordered = [row for run in _runs(events, mask) for row in run]
+    numbers = _renumber(dict.fromkeys(str(row["run_id"]) for row in ordered), {*numbered})
     random = itertools.count(1)
 
     def number(text: str) -> str:
@@ -236,36 +236,36 @@ def normalise(rows: Iterable[Row], *, stream: str | None = None) -> list[Row]:
 
     executions: dict[object, str] = {}
     normal: list[Row] = []
-    for place, row in enumerate(ordered, 1):
-        made_by = row.get("execution")
-        execution = executions.setdefault(made_by, f"execution-{len(executions) + 1}")
+    for seq, row in enumerate(ordered, 1):
+        own = row.get("execution")
+        execution = executions.setdefault(own, f"execution-{len(executions) + 1}")
         kept = {name: value for name, value in row.items() if name not in _DROPPED}
-        plain = mask_row({**kept, "execution": ""}, pattern=pattern, named=number)
-        within = {"execution": execution if made_by else ""}
-        normal.append({**plain, **within, "at": float(place), "seq": place, "pid": 1})
+        plain = mask_row({**kept, "execution": ""}, pattern=pattern, replace=number)
+        plain["execution"] = execution if own else ""
+        normal.append({**plain, "at": float(seq), "seq": seq, "pid": 1})
     return normal
 
 
 def mask_row(
-    value: Mapping[str, object], *, pattern: re.Pattern[str], named: Callable[[str], str]
+    value: Mapping[str, object], *, pattern: re.Pattern[str], replace: Callable[[str], str]
 ) -> Row:
-    """Return a mapping without what is different each time; hashes are of what is left.
+    """Return a mapping without the values that differ each time; hashes are of the masked texts.
 
     Args:
-        value: The mapping; whatever is inside of it, too, may be any JSON value.
-        pattern: What is an id that was made at random.
-        named: What stands for such an id.
+        value: The mapping, of any JSON values.
+        pattern: Matches random ids.
+        replace: Returns the replacement of such an id.
     """
 
     def mask(value: object, name: str) -> object:
         if isinstance(value, str):
-            for known, instead in _TEXTS:
-                value = known.sub(instead, value)
-            return pattern.sub(lambda match: named(match[0]), value)
+            for known, replacement in _TEXTS:
+                value = known.sub(replacement, value)
+            return pattern.sub(lambda match: replace(match[0]), value)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return 1.0 if _MEASURED.search(name) else value
         if isinstance(value, Mapping):
-            return mask_row(value, pattern=pattern, named=named)
+            return mask_row(value, pattern=pattern, replace=replace)
         return [mask(item, name) for item in value] if isinstance(value, Sequence) else value
 
     if {"text", "sha256"} <= value.keys() and isinstance(value["text"], str):
@@ -275,31 +275,31 @@ def mask_row(
     return {name: item if name == "sha256" else mask(item, name) for name, item in value.items()}
 
 
-def _counted_anew(run_ids: Iterable[str], counted: Collection[str]) -> dict[str, str]:
-    """Return the ids of runs that have only a number, with numbers in the order given."""
+def _renumber(run_ids: Iterable[str], numbered: Collection[str]) -> dict[str, str]:
+    """Return new ids for runs that have only a number, numbered in this order."""
     renumbered: dict[str, str] = {}
     numbers: dict[str, int] = {}
     for run_id in run_ids:
-        parts = _COUNTED.fullmatch(run_id) if run_id in counted else None
+        parts = _NUMBERED.fullmatch(run_id) if run_id in numbered else None
         if parts is None:
             continue
         before, sign, name = parts["before"], parts["sign"], parts["name"]
-        among = before if sign == ">" else name
-        numbers[among] = numbers.get(among, 0) + 1
-        renumbered[run_id] = f"{renumbered.get(before, before)}{sign}{name}#{numbers[among]}"
+        group = before if sign == ">" else name
+        numbers[group] = numbers.get(group, 0) + 1
+        renumbered[run_id] = f"{renumbered.get(before, before)}{sign}{name}#{numbers[group]}"
     return renumbered
 
 
-def _runs(rows: Sequence[Row], shown: Shown) -> list[list[Row]]:
-    """Return the events of each run, in an order that does not depend on when they came."""
+def _runs(rows: Sequence[Row], mask: Mask) -> list[list[Row]]:
+    """Return the events of each run, in an order that does not depend on their times."""
     by_run: dict[object, list[Row]] = {}
     parents: dict[object, object] = {}
     for row in rows:
         by_run.setdefault(row["run_id"], []).append(row)
         if row.get("parent_run_id"):
             parents[row["run_id"]] = row["parent_run_id"]
-    steps = {run: in_order(events, shown) for run, events in by_run.items()}
-    own = {run: shown_as(events, shown) for run, events in steps.items()}
+    steps = {run: in_order(events, mask) for run, events in by_run.items()}
+    own = {run: text_of(events, mask) for run, events in steps.items()}
     inside: dict[object, list[object]] = {}
     for run in steps:
         inside.setdefault(parents.get(run), []).append(run)
@@ -323,7 +323,7 @@ T = TypeVar("T")
 
 
 def load_named(name: str, kind: type[T]) -> T:
-    """Return what is found under a name.
+    """Import an object by its name, ``module:attribute``.
 
     Raises:
         TypeError: It is not of that kind.
@@ -338,7 +338,7 @@ def load_named(name: str, kind: type[T]) -> T:
 
 
 VERSION_FILE = "host-version.txt"
-"""Holds the version of the host that the recordings of a folder were made with."""
+"""The file with the version of the host that the recordings of a folder were made with."""
 
 _STREAM = "golden"
 _WAIT_S = 30.0
@@ -350,27 +350,27 @@ def golden_faults(
     """Return where the recording of a play differs from the one that is kept, as lines.
 
     Args:
-        adapter: What is looked at; it must not be attached already.
+        adapter: The adapter under test; it must not be attached already.
         play: Plays a scenario.
-        scenario: Which one.
+        scenario: The scenario to play.
         golden: The folder of the recordings that are kept.
-        folder: Where stores may be made.
+        folder: An existing folder for stores.
     """
     kept = golden_file(golden, scenario)
     if not kept.exists():
         return [f"there is no recording of {scenario.value}: there is no {kept.name}"]
-    lines, _ = made_of(adapter, play, scenario, folder=folder)
+    lines, _ = record_play(adapter, play, scenario, folder=folder)
     return _differences(kept.read_text().splitlines(), lines)
 
 
 def replay_faults(
     adapter: Adapter, play: Play, scenario: Scenario, *, golden: Path, folder: Path
 ) -> list[str]:
-    """Return where a replay of the kept recording stores something else than a play, as lines.
+    """Return where a replay of the kept recording stores other rows than a play, as lines.
 
     The arguments are those of ``golden_faults``.
     """
-    _, stored = made_of(adapter, play, scenario, folder=folder)
+    _, stored = record_play(adapter, play, scenario, folder=folder)
     settings = Settings(store=folder / "replayed.sqlite", learner=Learner.OFF)
     replayed = replay_file(
         golden_file(golden, scenario), settings, progress=lambda _done, _of: None
@@ -381,19 +381,19 @@ def replay_faults(
 
 
 def write_golden(adapter: Adapter, play: Play, *, golden: Path, cannot: Sequence[str] = ()) -> int:
-    """Record every scenario anew, but those that the host cannot play; return how many it were."""
+    """Record every scenario anew that the host can play; return their number."""
     golden.mkdir(parents=True, exist_ok=True)
     scenarios = [scenario for scenario in Scenario if scenario not in cannot]
     for scenario in scenarios:
         with tempfile.TemporaryDirectory() as folder:
-            lines, _ = made_of(adapter, play, scenario, folder=Path(folder))
+            lines, _ = record_play(adapter, play, scenario, folder=Path(folder))
         golden_file(golden, scenario).write_text("".join(f"{line}\n" for line in lines))
     (golden / VERSION_FILE).write_text(f"{host_version(adapter)}\n")
     return len(scenarios)
 
 
 def golden_file(golden: Path, scenario: Scenario) -> Path:
-    """Return where the recording of a scenario is kept."""
+    """Return the file of a scenario's recording."""
     return golden / f"{scenario.value}.jsonl"
 
 
@@ -409,12 +409,12 @@ def host_version(adapter: Adapter) -> str:
     return metadata.version(packages[0]) if packages else ""
 
 
-def made_of(
+def record_play(
     adapter: Adapter, play: Play, scenario: Scenario, *, folder: Path
 ) -> tuple[list[str], list[str]]:
-    """Play a scenario with an adapter, and return what was recorded and stored, as lines.
+    """Play a scenario with an adapter; return its recording and an outline of its store, as lines.
 
-    Neither has anything in it that is different each time.
+    Neither contains values that differ each time.
     """
     settings = Settings(
         store=folder / "played.sqlite",
@@ -435,7 +435,7 @@ def made_of(
         runtime.close(_WAIT_S)
     recorded = (folder / "played.jsonl").read_text().splitlines()
     rows = normalise((json.loads(line) for line in recorded), stream=_STREAM)
-    lines = [  # without the fields that say nothing: reading an event fills them in
+    lines = [  # without empty fields: reading an event fills them in
         json.dumps(
             {name: value for name, value in row.items() if value not in (None, "", [], {})},
             ensure_ascii=False,
@@ -446,9 +446,9 @@ def made_of(
 
 
 def outline(recorded: Sequence[Recorded]) -> list[str]:
-    """Return what was stored of runs, as sorted lines without times and ids."""
+    """Return the stored runs as sorted lines without times and ids."""
     runs = {stored.rollout.rollout_id: stored for stored in recorded}
-    described: list[tuple[str, list[str]]] = []
+    outlines: list[tuple[str, list[str]]] = []
     for stored in recorded:
         rollout = stored.rollout
         parent = runs.get(rollout.parent_id or "")
@@ -466,8 +466,8 @@ def outline(recorded: Sequence[Recorded]) -> list[str]:
             json.dumps([span.attempt, span.kind, RANDOM.sub("id", span.name), span.status])
             for span in stored.spans
         )
-        described.append((json.dumps(head, sort_keys=True), [f"  {step}" for step in steps]))
-    return [line for head, steps in sorted(described) for line in (head, *steps)]
+        outlines.append((json.dumps(head, sort_keys=True), [f"  {step}" for step in steps]))
+    return [line for head, steps in sorted(outlines) for line in (head, *steps)]
 
 
 def _differences(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
@@ -478,8 +478,8 @@ def _differences(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
 def cannot_of(play: str) -> list[str]:
     """Return the scenarios that a play, such as ``package.module:play_code``, cannot play.
 
-    ``CANNOT`` of its module holds for each of the module's plays. What one of them cannot play
-    besides stands under its own name, without ``play_``: ``CANNOT_CODE`` is of ``play_code``.
+    ``CANNOT`` of its module applies to each of the module's plays. Further scenarios that one of
+    them cannot play are under its own name, without ``play_``: ``CANNOT_CODE`` for ``play_code``.
     """
     name, _, function = play.partition(":")
     own = f"CANNOT_{function.removeprefix('play_').upper()}"
@@ -488,7 +488,7 @@ def cannot_of(play: str) -> list[str]:
 
 
 def main() -> None:
-    """Record every scenario of a play anew, but those that its module says it cannot play."""
+    """Record every scenario of a play anew, but those that its module lists as ``CANNOT``."""
     parser = ArgumentParser(
         prog="python -m tau_live.testing",
         description="Play every scenario on an adapter's host, and store the recordings.",

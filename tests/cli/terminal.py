@@ -55,7 +55,7 @@ class Terminal(NamedTuple):
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def is_stopped(self) -> bool:
-        """Say whether the command has been suspended since it was last asked."""
+        """Return whether the command has been suspended since it was last asked."""
         return os.WIFSTOPPED(os.waitpid(self.child, os.WNOHANG | os.WUNTRACED)[1])
 
 

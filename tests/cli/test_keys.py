@@ -115,7 +115,7 @@ def undocumented(command: str, found: object) -> tuple[set[str], set[str]]:
 
 
 def _matches(key: str, path: str) -> bool:
-    """Say whether a path is where a documented key says; its last container may be empty."""
+    """Return whether a path is where a documented key says; its last container may be empty."""
     if path in {key.removesuffix("[]"), key.removesuffix(".*")}:
         return True
     pattern = re.escape(key).replace(r"\*\*", ".*").replace(r"\*", "[^.]+")

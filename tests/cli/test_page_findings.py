@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.cli.page.document import verdict_of
-from tau_live.cli.page.figures import ends_of, finding_of, whole
+from tau_live.cli.page.figures import ends_of, finding_of, overall_sections
 from tau_live.core.settings import Settings
 from tau_live.operate.report.facts import Answer, Facts, Mean
 from tau_live.operate.report.report import report_facts
@@ -78,7 +78,7 @@ def facts(lived: Path) -> Facts:
 def test_the_title_of_what_was_not_learned_from_counts_the_reasons_that_it_does_not_name(
     untaught: dict[str, int], said: str, facts: Facts
 ) -> None:
-    [drops] = whole(replace(facts, drops={}, untaught=untaught))[-1].figures
+    [drops] = overall_sections(replace(facts, drops={}, untaught=untaught))[-1].figures
 
     assert drops.title == f"Nothing was dropped; {said}"
 

@@ -31,7 +31,7 @@ from tau_live.runtime.adapters import Adapter
 from tests.hooks.hostile_steps import Step, read
 from tests.hooks.hostile_values import BadValues, FacelessError, HostsOwnError, spoiled
 from tests.proof.inputs_hostile import HostileError
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 
 EACH = 4
 """So often a call of the host is made again, spoiled."""
@@ -304,11 +304,11 @@ def faults(
 
 def _of_the_end(path: Path, fuzz: Fuzz, runtime: Any) -> list[str]:
     found = [f"{name} has {number} cases" for name, number in fuzz.left().items()]
-    told: Mapping[str, Any] = fuzz.tally.told()
+    tally: Mapping[str, Any] = fuzz.tally.to_dict()
     if fuzz.made.total() < fuzz.cases:
         found.append(f"{fuzz.made.total()} cases: {fuzz.made}")
-    if told["p99_ms"] > MOST_P99_MS or told["longest_ms"] > MOST_MS:
-        found.append(f"p99 {told['p99_ms']} ms, {told['longest']} takes {told['longest_ms']} ms")
+    if tally["p99_ms"] > MOST_P99_MS or tally["longest_ms"] > MOST_MS:
+        found.append(f"p99 {tally['p99_ms']} ms, {tally['longest']} takes {tally['longest_ms']} ms")
     snapshot = runtime.snapshot()
     if snapshot["gate"]["state"] != "pass":
         found.append(f"the gate: {snapshot['gate']}")

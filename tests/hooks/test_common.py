@@ -209,7 +209,7 @@ def test_what_did_not_happen_was_not_applied(
         _, pending = choices.change_request(Seam(), Request(), {})
         if sent is not None:
             pending.settle_sent(sent)
-        pending.over()
+        pending.settle_unsent()
     [row] = rows(path)
 
     assert (row.chosen, row.applied, row.why_not) == ("large", None, why_not)
@@ -262,7 +262,7 @@ def test_a_failure_is_tried_again_where_that_is_chosen(path: Path, own: bool, wa
     told = DeclaredDecision(point="retry", options={"again": True, "stop": False})
 
     with deciding(path, told, retry=wanted) as (choices, _):
-        tried = choices.again({"what": "tool"}, own=own)
+        tried = choices.should_retry({"what": "tool"}, own=own)
     [row] = rows(path)
 
     assert tried is (wanted == "again")
@@ -273,7 +273,9 @@ def test_nothing_declared_is_nothing_decided(path: Path) -> None:
     with deciding(path) as (choices, _):
         request, _pending = choices.change_request(Seam(), Request(), {})
 
-        assert (request, choices.veto({}), choices.again({}, own=True)) == (Request(), None, True)
+        retried = choices.should_retry({}, own=True)
+
+        assert (request, choices.veto({}), retried) == (Request(), None, True)
 
     assert rows(path) == []
 

@@ -243,9 +243,9 @@ def test_it_is_seen_beside_an_exclusive_processor(path: Path) -> None:
 
 
 def places() -> list[object]:
-    from tau_live_hooks.openai_agents import _places
+    from tau_live_hooks.openai_agents import _targets
 
-    return [owner.__dict__[name] for owner, name, _ in _places()]
+    return [owner.__dict__[name] for owner, name, _ in _targets()]
 
 
 def test_attaching_again_adds_nothing_and_detaching_puts_all_back(
@@ -265,8 +265,8 @@ def test_attaching_again_adds_nothing_and_detaching_puts_all_back(
 
 def test_detaching_leaves_nothing_behind(path: Path) -> None:
     code = (
-        "from tau_live_hooks.openai_agents import ADAPTER, _places\n"
-        "def now(): return [owner.__dict__[name] for owner, name, _ in _places()]\n"
+        "from tau_live_hooks.openai_agents import ADAPTER, _targets\n"
+        "def now(): return [owner.__dict__[name] for owner, name, _ in _targets()]\n"
         "before = now()\n"
         "detach = ADAPTER.attach(lambda: None)\n"
         "assert all(one is not two for one, two in zip(before, now()))\n"

@@ -11,7 +11,7 @@ from tau_live.testing.expected import Scenario
 pytest.importorskip("agents")
 
 from tau_live_hooks.openai_agents import ADAPTER
-from tau_live_hooks.openai_agents_record import SeenHooks, SeenModel, Watch
+from tau_live_hooks.openai_agents_record import Watch, WatchedHooks, WatchedModel
 from tests.hooks.conformance.openai_agents_play import CANNOT, play
 from tests.hooks.hostile import Fuzz, callbacks, faults, wrappers
 from tests.hooks.hostile_steps import Step
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 KINDS = {"get_response": "coroutine", "stream_response": "asyncgen", "get_retry_advice": "plain"}
 """What a model is asked, and how it answers; everything else is awaited."""
 
-WATCHED = ("model", "span_began", "span_ended")
+WATCHED = ("model", "watch_span_start", "watch_span_end")
 """Wrappers of plain functions; the others' are coroutines."""
 
 
@@ -32,18 +32,18 @@ def played() -> str:
 def around(own: Any, step: Step) -> Any:
     """Return a proxy as the adapter makes it, around a model or hooks whose every step is bad."""
     theirs = SimpleNamespace(**dict.fromkeys(STEPS, step))
-    if isinstance(own, SeenModel):
-        return SeenModel(theirs, own._self_begin, own._self_safely)
-    return SeenHooks(theirs, own._self_run, own._self_safely)
+    if isinstance(own, WatchedModel):
+        return WatchedModel(theirs, own._self_begin, own._self_safely)
+    return WatchedHooks(theirs, own._self_run, own._self_safely)
 
 
 def inside(found: Any) -> Any:
-    return found.__wrapped__ if type(found) is SeenModel else found
+    return found.__wrapped__ if type(found) is WatchedModel else found
 
 
 WRAPS = wrappers(Watch)
-MODEL = callbacks(SeenModel, but=("_self_",), private=True)
-HOOKS = callbacks(SeenHooks, but=("_self_",), private=True)
+MODEL = callbacks(WatchedModel, but=("_self_",), private=True)
+HOOKS = callbacks(WatchedHooks, but=("_self_",), private=True)
 STEPS = [*MODEL[1], *HOOKS[1]]
 
 

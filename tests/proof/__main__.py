@@ -29,14 +29,14 @@ from tests.proof.report import keep, machine, names, proven
 @click.option("--keep", "keeping", is_flag=True, help="Keep the figures for the page.")
 def main(wanted: tuple[str, ...], tier: str, as_json: bool, keeping: bool) -> None:
     """Prove what docs/reliability.md promises; exit code 1 if a figure does not hold."""
-    found = [_run(name, Tier(tier)) for name in wanted or names()]
+    results = [_run(name, Tier(tier)) for name in wanted or names()]
     if keeping:
-        keep(found, Tier(tier))
+        keep(results, Tier(tier))
     if as_json:
-        click.echo(json.dumps(_as_data(found), indent=2))
+        click.echo(json.dumps(_as_data(results), indent=2))
     else:
-        _print(found)
-    if not all(one.holds for one in found):
+        _print(results)
+    if not all(result.holds for result in results):
         sys.exit(1)
 
 
@@ -47,27 +47,29 @@ def _run(name: str, tier: Tier) -> Proven:
         return proven(name, tier, lambda done, of: progress.update(task, completed=done, total=of))
 
 
-def _as_data(found: list[Proven]) -> dict[str, object]:
+def _as_data(results: list[Proven]) -> dict[str, object]:
     return {
         "machine": machine(),
         "proofs": {
-            one.name: {
-                "seconds": one.seconds,
-                "holds": one.holds,
-                "figures": [{**figure._asdict(), "holds": figure.holds} for figure in one.figures],
+            result.name: {
+                "seconds": result.seconds,
+                "holds": result.holds,
+                "figures": [
+                    {**figure._asdict(), "holds": figure.holds} for figure in result.figures
+                ],
             }
-            for one in found
+            for result in results
         },
     }
 
 
-def _print(found: list[Proven]) -> None:
+def _print(results: list[Proven]) -> None:
     table = Table("proof", "promise", "what", "found", "bound", "", title=machine())
-    for one in found:
-        for figure in one.figures:
+    for result in results:
+        for figure in result.figures:
             mark = "" if figure.holds else "FAILS"
             table.add_row(
-                one.name,
+                result.name,
                 str(figure.promise),
                 figure.what,
                 f"{figure.found:.6g}",

@@ -30,10 +30,13 @@ def _chunks(texts: Iterator[str], rng: random.Random) -> Iterator[str]:
 
 
 def _prose(rng: random.Random) -> Iterator[str]:
-    """The reference manual of Python, and what installed packages say of themselves."""
+    """Return texts of Python's reference manual and of installed packages' descriptions."""
     manual = [str(text) for text in pydoc_data.topics.topics.values()]
-    told = [found.read_text("METADATA") or "" for found in importlib.metadata.distributions()]
-    texts = [*manual, *told]
+    descriptions = [
+        distribution.read_text("METADATA") or ""
+        for distribution in importlib.metadata.distributions()
+    ]
+    texts = [*manual, *descriptions]
     rng.shuffle(texts)
     yield from _chunks(iter(texts), rng)
 
@@ -78,7 +81,7 @@ def _images(rng: random.Random) -> Iterator[str]:
 
 
 def _records(rng: random.Random) -> Iterator[str]:
-    """What models and tools answer: numbers, counts of tokens, settings, addresses."""
+    """Return answers of models and tools: numbers, counts of tokens, settings, addresses."""
     while True:
         yield from (
             json.dumps({"usage": {"input_tokens": rng.randrange(9999), "max_tokens": 4096}}),

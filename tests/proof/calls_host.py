@@ -28,14 +28,14 @@ R = TypeVar("R")
 
 
 class Timed(Throttle):
-    """A breath that knows how long its thread worked in one go, the garbage collector apart."""
+    """A throttle that measures its thread's work between pauses, the garbage collector apart."""
 
-    __slots__ = ("_collected", "_since", "found")
+    __slots__ = ("_collected", "_since", "stretches")
     every: list["Timed"] = []  # noqa: RUF012  # of the process
 
     def __init__(self, *, hurried: Callable[[], bool] = lambda: False) -> None:
         super().__init__(hurried=hurried)
-        self.found: list[float] = []
+        self.stretches: list[float] = []
         self._since = self._collected = float("nan")
         self.every.append(self)
 
@@ -44,14 +44,14 @@ class Timed(Throttle):
         worked = time.thread_time() - self._since - collected_s() + self._collected
         super().__call__()
         if self._until != before:
-            self.found.append(worked)
+            self.stretches.append(worked)
             self._since, self._collected = time.thread_time(), collected_s()
 
 
 class Calls:
-    """What each call took, in ms: of the thread's processor time, and by the clock.
+    """The duration of each call, in ms: of the thread's processor time, and by the clock.
 
-    What Python's garbage collector took in it stands apart (see ``collected``).
+    The time of Python's garbage collector is counted apart (see ``collected``).
     """
 
     def __init__(self) -> None:
@@ -64,25 +64,25 @@ class Calls:
         """Make a call."""
         before = collected_s()
         began, worked = time.perf_counter(), time.thread_time()
-        found = call()
+        result = call()
         took = time.thread_time() - worked
         collected = collected_s() - before
         self.processor[name].append((took - collected) * 1e3)
         self.collected.append(collected * 1e3)
         self.clock[name].append((time.perf_counter() - began) * 1e3)
-        return found
+        return result
 
 
 def main() -> None:
-    """Print what the calls took, and how long threads of ours worked in one go."""
+    """Print the durations of the calls, and of our threads' work between two pauses."""
     os.environ["TAU_LIVE_RL"] = "1"
     watch()
     vars(build)["Throttle"] = vars(updater)["Throttle"] = Timed  # which counts besides
     runtime = tau_live.attach(Settings(store=Path(sys.argv[1]), learner=Learner.THREAD))
     if runtime is None:
         raise RuntimeError("tau-live did not start")
-    for one in Timed.every:
-        one.found.clear()  # the promise begins when attach has returned
+    for throttle in Timed.every:
+        throttle.stretches.clear()  # the promise begins when attach has returned
     stop = threading.Event()
     hosts = [threading.Thread(target=_busy, args=(n, stop)) for n in range(THREADS)]
     for host in hosts:
@@ -98,7 +98,7 @@ def main() -> None:
     stop.set()
     for host in hosts:
         host.join()
-    worked = [took * 1e3 for one in Timed.every for took in one.found[1:]]
+    worked = [took * 1e3 for throttle in Timed.every for took in throttle.stretches[1:]]
     versions = tau_live.snapshot()["policies_in_service"]
     tau_live.flush(60.0)
     tau_live.detach()
@@ -120,7 +120,7 @@ def _busy(number: int, stop: threading.Event) -> None:
 def _public(calls: Calls, number: int) -> None:
     calls.timed("attach", tau_live.attach)
     run = tau_live.run("agent", metadata={"text": LONG, "number": number})
-    begun = calls.timed("run begins", run.__enter__)
+    rollout = calls.timed("run begins", run.__enter__)
     context = {f"feature{n}": (number * n) % 11 / 11 for n in range(64)}
     chosen = calls.timed(
         "decide", lambda: tau_live.decide("model", OPTIONS, context=context, default=OPTIONS[1])
@@ -129,7 +129,7 @@ def _public(calls: Calls, number: int) -> None:
     calls.timed("current", tau_live.current)
     calls.timed("reward", lambda: tau_live.reward(number % 5 / 5, comment=LONG))
     calls.timed("run ends", lambda: run.__exit__(None, None, None))
-    calls.timed("late reward", lambda: tau_live.reward(0.5, run=begun, name="late"))
+    calls.timed("late reward", lambda: tau_live.reward(0.5, run=rollout, name="late"))
     calls.timed("snapshot", tau_live.snapshot)
 
 
@@ -140,8 +140,8 @@ def _adapter(calls: Calls, runtime: Runtime, number: int) -> None:
                                   host="a-host"),
     )  # fmt: skip
     for place in range(BURST):
-        told = {"tool": "search", "span_id": f"{place}", "duration_ms": 1.5}
-        calls.timed("adapter: step", lambda told=told: runtime.tell(handle, ev.ToolEnd, told))  # type: ignore[misc]  # of this turn
+        fields = {"tool": "search", "span_id": f"{place}", "duration_ms": 1.5}
+        calls.timed("adapter: step", lambda fields=fields: runtime.tell(handle, ev.ToolEnd, fields))  # type: ignore[misc]  # of this turn
     message = {"role": "user", "content": ev.Content(text=LONG)}
     calls.timed("adapter: message", lambda: runtime.tell(handle, ev.Message, message))
     calls.timed("adapter: run ends", lambda: runtime.end_run(handle, None))

@@ -1,4 +1,4 @@
-"""A process whose wall clock is set while it runs; prints what came of its deadlines.
+"""A process whose wall clock is set while it runs; prints how its deadlines were kept.
 
 python -m tests.proof.clock_play SECONDS_BY DEADLINE_S HOW_TO_END
 """
@@ -46,9 +46,9 @@ def silent(key: str) -> tuple[str, float]:
 
 def waited(store: SqliteStore, rollout_id: str, since: float) -> float:
     """Return how long a rollout waited for its reward until it was given up."""
-    asked = "select count(*) from awaiting join rollouts on seq = rollout_seq where rollout_id = ?"
+    query = "select count(*) from awaiting join rollouts on seq = rollout_seq where rollout_id = ?"
     while time.monotonic() - since < PATIENCE_S:
-        if not store._connection.count(asked, (rollout_id,)):
+        if not store._connection.count(query, (rollout_id,)):
             return time.monotonic() - since
         time.sleep(0.02)
     return math.inf

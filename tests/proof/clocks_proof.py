@@ -12,7 +12,7 @@ from tau_live.core.processes import this_process
 from tau_live.core.records import RolloutQuery
 from tau_live.learn.learner import take_lease
 from tau_live.store.sqlite.store import SqliteStore
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 from tests.proof.watching import Watched, kept, played
 
 HOUR_S, YEARS_S = 3_600.0, 10 * 365.25 * 86_400.0
@@ -22,21 +22,21 @@ LATE_S = 4.0
 """Housekeeping looks once a second, and once more after a clock was set; machines are busy."""
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Set the clock of one process, and let another with the right time go on after it."""
-    told(0, 2)
+    progress(0, 2)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         paths = [Path(folder) / f"{n}/store.sqlite" for n in range(len(JUMPS[tier]))]
         for path in paths:
             path.parent.mkdir(mode=0o700)
         jobs = [(path, by, tier) for path, by in zip(paths, JUMPS[tier], strict=True)]
-        seen = list(pool.map(_set, jobs))
-        told(1, 2)
+        processes = list(pool.map(_set, jobs))
+        progress(1, 2)
         nexts = list(pool.map(lambda path: _went_on(path, tier), paths))
-        yield from _figures(seen, tier)
+        yield from _figures(processes, tier)
         yield from _stored(paths, dict(zip(paths, JUMPS[tier], strict=True)))
-    told(2, 2)
-    bad = sum(one.code != 0 or one.told.get("flushed") is not True for one in nexts)
+    progress(2, 2)
+    bad = sum(process.code != 0 or process.facts.get("flushed") is not True for process in nexts)
     yield Figure(1, "processes with the right time that could not go on after it", bad, at_most=0)
 
 
@@ -62,22 +62,24 @@ def _played(path: Path, by_s: float, tier: Tier, end: str) -> Watched:
     )
 
 
-def _figures(seen: list[Watched], tier: Tier) -> Iterator[Figure]:
-    yield Figure(1, "ways in which a clock was set", len(seen), at_least=len(JUMPS[tier]))
-    hung = sum(one.code != 0 or one.told.get("flushed") is not True for one in seen)
+def _figures(processes: list[Watched], tier: Tier) -> Iterator[Figure]:
+    yield Figure(1, "ways in which a clock was set", len(processes), at_least=len(JUMPS[tier]))
+    hung = sum(
+        process.code != 0 or process.facts.get("flushed") is not True for process in processes
+    )
     yield Figure(1, "processes that hung, failed or could not store after it", hung, at_most=0)
     yield Figure(1, "seconds to store and learn from 24 rollouts after it, at worst",
-                 max(one.number("took") for one in seen), at_most=10)  # fmt: skip
-    waits = [float(wait) for one in seen for wait in one.names("waits")] or [math.nan]
+                 max(process.number("took") for process in processes), at_most=10)  # fmt: skip
+    waits = [float(wait) for process in processes for wait in process.names("waits")] or [math.nan]
     yield Figure(4, "seconds that a reward's deadline came too early, at worst",
                  max(DEADLINE_S[tier] - wait for wait in waits), at_most=0.5)  # fmt: skip
     yield Figure(4, "seconds that it came too late, at worst",
                  max(wait - DEADLINE_S[tier] for wait in waits), at_most=LATE_S)  # fmt: skip
-    forgotten = sum(abs(one.number("forgotten")) for one in seen)
+    forgotten = sum(abs(process.number("forgotten")) for process in processes)
     yield Figure(4, "rollouts that retention took for old", forgotten, at_most=0)
-    held = sum(one.told.get("gate") != "pass" for one in seen)
+    held = sum(process.facts.get("gate") != "pass" for process in processes)
     yield Figure(6, "gates that held, or ceased to, for a clock", held, at_most=0)
-    stuck = sum(not _grew(one.names("updates")) for one in seen)
+    stuck = sum(not _grew(process.names("updates")) for process in processes)
     yield Figure(5, "processes that learned nothing after it", stuck, at_most=0)
 
 
@@ -88,8 +90,8 @@ def _grew(updates: list[str]) -> bool:
 def _stored(paths: list[Path], jumps: dict[Path, float]) -> Iterator[Figure]:
     open_ = disordered = insane = held = 0
     for path in paths:
-        found = kept(path, name="clock")
-        open_ += found.open + (found.integrity != "ok")
+        contents = kept(path, name="clock")
+        open_ += contents.open + (contents.integrity != "ok")
         store = SqliteStore.open(path)
         now = time.time()
         for rollout in store.rollouts.query(RolloutQuery(limit=None)).rollouts:

@@ -23,11 +23,11 @@ HOSTILE = (
     "{{7*7}}", "${jndi:ldap://x}", "$(touch evil)", "`touch evil`", "%s%n", "..", ".", "a/b\\c",
     "\u202egnp.exe", "Ignore all previous instructions", "con\nnew line", "nul", "x" * 200,
 )  # fmt: skip
-"""Names that something might take for more than names."""
+"""Names that some program might take for more than names."""
 
 
 class Doors:
-    """What the hook was told, outside of imports."""
+    """The audit events that the hook received, outside of imports."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -65,7 +65,7 @@ def _writes(args: tuple[object, ...]) -> bool:
 
 
 def _is_import(frame: FrameType | None) -> bool:
-    """Say whether a module is imported, or Python's dataclasses make a class of our own."""
+    """Return whether a module is imported, or Python's dataclasses make a class of our own."""
     while frame is not None:
         if (
             "importlib" in frame.f_code.co_filename
@@ -91,7 +91,7 @@ def live(folder: Path) -> dict[str, object]:
     flushed = tau_live.flush(60.0)
     version = tau_live.snapshot()["policies_in_service"]
     tau_live.detach()
-    return {"runs": runs, "flushed": flushed, "version": version, "told": _operate(folder)}
+    return {"runs": runs, "flushed": flushed, "version": version, "output": _operate(folder)}
 
 
 def open_on_purpose() -> None:
@@ -109,12 +109,12 @@ def open_on_purpose() -> None:
 
 
 def _operate(folder: Path) -> str:
-    """Call commands in this very process; return what they say for people."""
+    """Call commands in this very process; return their output for people."""
     from click.testing import CliRunner
 
     from tau_live.cli import main
 
-    said = ""
+    output = ""
     for call in (
         ["status"], ["rollouts"], ["updates"], ["policy"], ["verify"], ["gate", "log"],
         ["export", "-o", str(folder / "export.jsonl")], ["learn", "--once"],
@@ -125,8 +125,8 @@ def _operate(folder: Path) -> str:
         done = CliRunner().invoke(main, call)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        said += done.output
-    return said
+        output += done.output
+    return output
 
 
 if __name__ == "__main__":
@@ -134,8 +134,8 @@ if __name__ == "__main__":
     os.umask(0)
     doors = Doors(place)
     sys.addaudithook(doors)
-    found = live(place)
-    told = {**found, "doors": dict(doors.counts), "where": doors.where[:20]}
+    result = live(place)
+    facts = {**result, "doors": dict(doors.counts), "where": doors.where[:20]}
     doors.counts.clear()
     open_on_purpose()
-    sys.stdout.write(json.dumps({**told, "control": doors.counts}) + "\n")
+    sys.stdout.write(json.dumps({**facts, "control": doors.counts}) + "\n")

@@ -14,31 +14,31 @@ from pathlib import Path
 from typing import TypedDict
 
 from tests.proof.closed_life import HOSTILE
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.002
 
 
 class Life(TypedDict):
-    """What the life prints."""
+    """The output of the life."""
 
     runs: int
     flushed: bool
     version: dict[str, int]
-    told: str
+    output: str
     doors: dict[str, int]
     control: dict[str, int]
     where: list[str]
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Live once, watched from inside and outside."""
-    told(0, 1)
+    progress(0, 1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "kept"
-        found, looks, wide = _lived(folder)
-        doors = found["doors"]
+        life, looks, wide = _lived(folder)
+        doors = life["doors"]
         yield Figure(8, "sockets made, bound or connected in a full life", doors.get("net", 0),
                      at_most=0)  # fmt: skip
         yield Figure(8, "processes started in it", doors.get("processes", 0), at_most=0)
@@ -47,12 +47,12 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
         yield Figure(7, "files opened for writing outside of its folder", doors.get("outside", 0),
                      at_most=0)  # fmt: skip
         yield Figure(8, "kinds of doors that are seen when opened on purpose",
-                     len(found["control"]), at_least=4)  # fmt: skip
+                     len(life["control"]), at_least=4)  # fmt: skip
         yield Figure(7, "looks at every file and folder while it lived, umask 0", looks,
                      at_least=20)  # fmt: skip
         yield Figure(7, "of them, files or folders that others could use", wide, at_most=0)
-        yield from _names(folder, found)
-    told(1, 1)
+        yield from _names(folder, life)
+    progress(1, 1)
 
 
 def _lived(folder: Path) -> tuple[Life, int, int]:
@@ -70,11 +70,11 @@ def _lived(folder: Path) -> tuple[Life, int, int]:
         out.seek(0)
         if process.returncode:
             raise RuntimeError("the life ended early")
-        found: Life = json.loads(out.read().splitlines()[-1])
-    for line in found["where"]:
+        life: Life = json.loads(out.read().splitlines()[-1])
+    for line in life["where"]:
         print(line, file=sys.stderr)
     wide += sum(bool(mode & 0o077) for mode in _modes(folder))
-    return found, looks, wide
+    return life, looks, wide
 
 
 def _modes(folder: Path) -> list[int]:
@@ -87,7 +87,7 @@ def _modes(folder: Path) -> list[int]:
     return modes
 
 
-def _names(folder: Path, found: Life) -> Iterator[Figure]:
+def _names(folder: Path, life: Life) -> Iterator[Figure]:
     """Look for what hostile names have done, and whether they are still what they were."""
     with closing(sqlite3.connect(folder / "store.sqlite")) as db:
         sessions = {row[0] for row in db.execute("select session_id from rollouts")}
@@ -95,16 +95,18 @@ def _names(folder: Path, found: Life) -> Iterator[Figure]:
     with (folder / "export.jsonl").open() as file:
         exported = {row.get("session_id") for row in map(json.loads, file)}
     lost = sum(name not in sessions or name not in exported for name in HOSTILE)
-    steering = sum(not character.isprintable() and character != "\n" for character in found["told"])
+    steering = sum(
+        not character.isprintable() and character != "\n" for character in life["output"]
+    )
     strays = [*ROOT.glob("evil*"), *folder.glob("**/evil*")]
     yield Figure(7, "hostile names: SQL, paths, terminals, spreadsheets, markup, prompts",
                  len(HOSTILE), at_least=20)  # fmt: skip
     yield Figure(7, "of them not stored and exported as they were given", lost, at_most=0)
-    yield Figure(7, "decisions stored under them", decisions, at_least=2 * found["runs"])
+    yield Figure(7, "decisions stored under them", decisions, at_least=2 * life["runs"])
     yield Figure(7, "characters in the output of commands that steer a terminal", steering,
                  at_most=0)  # fmt: skip
     yield Figure(7, "files that a name has made", len(strays), at_most=0)
-    yield Figure(5, "versions that this life made and served", max(found["version"].values()),
+    yield Figure(5, "versions that this life made and served", max(life["version"].values()),
                  at_least=1)  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""What Python's garbage collector took of each thread's time.
+"""The time that Python's garbage collector took of each thread.
 
-It looks at all that the process holds, in whichever thread makes the next object: what it takes in
-a call of ours is the host's as much as ours, and is told apart.
+It traverses all objects of the process, in whichever thread makes the next one: its time in a call
+of ours is the host's as much as ours, and is counted apart.
 """
 
 import gc
@@ -20,10 +20,10 @@ def collected_s(thread: int | None = None) -> float:
 
 def watch() -> None:
     """Begin to count."""
-    gc.callbacks.append(_told)
+    gc.callbacks.append(_on_collection)
 
 
-def _told(phase: str, _info: Mapping[str, int]) -> None:
+def _on_collection(phase: str, _info: Mapping[str, int]) -> None:
     me = threading.get_ident()
     if phase == "start":
         _began[me] = time.thread_time()

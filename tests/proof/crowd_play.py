@@ -58,7 +58,7 @@ class Crowd:
         assert run.id == first.run == second.run == rollout_id(key), (key, first, second)
 
     def leave(self, key: str) -> None:
-        """Keep what is said of a run long after it."""
+        """Keep the rewards of a run for long after it."""
         gives = [lambda name=name: self.give(key, name) for name in ("late", "twice", "twice")]
         with self.lock:
             self.later += gives
@@ -76,7 +76,7 @@ class Crowd:
         all_open = asyncio.Event()
         waiting = [runs]
 
-        async def one(key: str) -> None:
+        async def run_one(key: str) -> None:
             self.early(key)
             async with tau_live.run(NAME, key=key) as run:
                 run.decide("one", [f"{key}/a", f"{key}/b"])
@@ -90,7 +90,7 @@ class Crowd:
             if self.chance.random() < 0.01:
                 await asyncio.sleep(0)
 
-        await asyncio.gather(*(one(f"{self.prefix}-task-{n}") for n in range(runs)))
+        await asyncio.gather(*(run_one(f"{self.prefix}-task-{n}") for n in range(runs)))
 
     def threads(self, number: int, runs: int) -> None:
         """Have so many threads at work, each with several runs in it."""
@@ -114,7 +114,7 @@ class Crowd:
 
 
 def resident_mb() -> float:
-    """Return how much memory the process has."""
+    """Return the resident memory of the process, in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -141,8 +141,8 @@ def main() -> None:
         keys += [f"{prefix}-thread-{n}-{at}" for n in range(number) for at in range(each)]
         gc.collect()
         sizes.append(resident_mb())
-    told = {"keys": keys, "refused": refused, "raised": raised, "flushed": flushed, "mb": sizes}
-    sys.stdout.write(json.dumps(told) + "\n")
+    facts = {"keys": keys, "refused": refused, "raised": raised, "flushed": flushed, "mb": sizes}
+    sys.stdout.write(json.dumps(facts) + "\n")
 
 
 if __name__ == "__main__":

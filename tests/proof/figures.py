@@ -1,4 +1,4 @@
-"""What a proof tells: figures, each with the bound that it has to keep."""
+"""The figures of proofs, each with the bound that it has to keep."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class Tier(StrEnum):
 
 
 class Figure(NamedTuple):
-    """One thing that was counted or measured.
+    """One count or measurement.
 
     Attributes:
-        promise: The number of the promise on the page that it holds.
-        what: In words, with the unit, as a row of the page.
-        found: What was found.
-        at_most: What it may be at most, if there is such a bound.
-        at_least: What it has to be at least, if there is such a bound.
+        promise: The number of the promise on the page that it proves.
+        what: Its title with the unit, as a row of the page.
+        found: The measured value.
+        at_most: The upper bound; ``None`` if there is none.
+        at_least: The lower bound; ``None`` if there is none.
     """
 
     promise: int
@@ -47,21 +47,21 @@ class Figure(NamedTuple):
         return ", ".join(part for part in (low, high) if part)
 
 
-Told: TypeAlias = Callable[[int, int], None]
-"""Called with how many parts are done, and of how many."""
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the number of parts that are done, and of all."""
 
-Prove: TypeAlias = Callable[[Tier, Told], Iterator[Figure]]
-"""What every module of a proof has under the name ``prove``."""
+Prove: TypeAlias = Callable[[Tier, Progress], Iterator[Figure]]
+"""The function ``prove`` of every module of a proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What came of one proof.
+    """The figures of one proof.
 
     Attributes:
-        name: Of its module.
+        name: The name of the proof.
         seconds: How long it took.
-        figures: In the order in which they were found.
+        figures: The figures, in their order.
     """
 
     name: str

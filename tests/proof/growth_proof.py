@@ -12,7 +12,7 @@ from tau_live.store.sqlite.store import SqliteStore
 from tests.bench.grown import grown
 from tests.bench.growth import NOW, WORK, Grown, measured, stores
 from tests.contracts.making import ready
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 from tests.store.scans import Ran, scans
 
 SIZES = {Tier.QUICK: (2_000, 40_000), Tier.LONG: (10_000, 1_000_000)}
@@ -22,26 +22,26 @@ TRIES = 3
 UNLEARNED = 300
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Compare every question of a loop in two stores, and forget most of a third."""
     with stores(SIZES[tier], lambda _: None) as (few, many):
-        told(1, 4)
+        progress(1, 4)
         sizes = f"{many.rollouts:,} rollouts beside {few.rollouts:,}"
         slowest, ratio = _slowest(few, many)
         yield Figure(1, f"times as long, the slowest ({slowest}), {sizes}", ratio, at_most=2.0)
-        told(2, 4)
+        progress(2, 4)
         yield Figure(1, "statements of a loop that read a whole table", _scans(many), at_most=0)
-        told(3, 4)
+        progress(3, 4)
     yield from _forgetting(FORGOTTEN[tier])
-    told(4, 4)
+    progress(4, 4)
 
 
 def _slowest(few: Grown, many: Grown) -> tuple[str, float]:
     """Return what grew most and by how much; what was disturbed is measured again."""
     best: dict[str, float] = {}
     for _ in range(TRIES):
-        for name, one in zip(WORK, measured(few, many, rounds=ROUNDS, times=10), strict=True):
-            best[name] = min(best.get(name, 1e9), one.ratio or 0.0)
+        for name, growth in zip(WORK, measured(few, many, rounds=ROUNDS, times=10), strict=True):
+            best[name] = min(best.get(name, 1e9), growth.ratio or 0.0)
         if max(best.values()) <= 2.0:
             break
     return max(best.items(), key=lambda item: item[1])

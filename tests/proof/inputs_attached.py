@@ -14,7 +14,7 @@ from tau_live.core.hookspecs import hookimpl
 from tau_live.core.settings import Settings
 from tests.proof.inputs_live import Live
 from tests.proof.inputs_surface import MINE, missing, surface
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 from tests.proof.inputs_values import CATALOGUE, HUGE, Named, Values
 
 OWN = ("run.start", "run.end")
@@ -35,26 +35,26 @@ class Seen:
 
 
 def attached_cases(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
-    """Make cases in this process; return what is to be told besides."""
+    """Make cases in this process; return further facts for the result."""
     path, seen = folder / "store.sqlite", Seen()
     tau_live.attach(Settings(store=path, decide_deadline_ms=60_000.0))
     manager = pluggy.PluginManager("host")
     manager.register(seen)
     tau_live.attach(manager)
-    made = Live(tally, seed)
+    live = Live(tally, seed)
     for name in HUGE:
         Values.named(name)
     gc.collect()
     gc.freeze()  # what the generator holds is not the host's
     for begin in range(cases.start, cases.stop, FLUSH_EVERY):
-        made.many(iter(range(begin, min(begin + FLUSH_EVERY, cases.stop))))
+        live.many(iter(range(begin, min(begin + FLUSH_EVERY, cases.stop))))
         tally.check(tau_live.flush(FLUSH_S), "odd", "what was taken is not stored")
     if cases.start == 0:
-        _grid(made, step=max(1, 40_000 // max(1, len(cases))))
-    return _ended(tally, made, seen, path)
+        _grid(live, step=max(1, 40_000 // max(1, len(cases))))
+    return _ended(tally, live, seen, path)
 
 
-def _grid(made: Live, *, step: int) -> None:
+def _grid(live: Live, *, step: int) -> None:
     """Make a case of each argument of each call with each value of the catalogue, or of some."""
     everything = [
         (called, argument, name)
@@ -64,7 +64,7 @@ def _grid(made: Live, *, step: int) -> None:
         if argument not in MINE
     ]
     for n, (called, argument, name) in enumerate(everything[::step]):
-        made.each(called, argument, Values.named(name) if name in HUGE else _fresh(name))
+        live.each(called, argument, Values.named(name) if name in HUGE else _fresh(name))
         if n % FLUSH_EVERY == 0:
             tau_live.flush(FLUSH_S)
 
@@ -73,35 +73,35 @@ def _fresh(name: str) -> Named:
     return Named(name, CATALOGUE[name]())
 
 
-def _ended(tally: Tally, made: Live, seen: Seen, path: Path) -> Mapping[str, object]:
+def _ended(tally: Tally, live: Live, seen: Seen, path: Path) -> Mapping[str, object]:
     tally.case = "in the end"
     before = tau_live.snapshot()
     with tau_live.run("good", key="last") as run:
         choice = run.decide("model", ["small", "large"], context={"words": 3})
         run.reward(1.0)
-    made.taken.update(decisions=1, rewards=1)
+    live.taken.update(decisions=1, rewards=1)
     tally.check(choice.source == "policy", "odd", f"decided by {choice.source}")
     tally.check(tau_live.flush(FLUSH_S), "odd", "what was taken is not stored")
     snapshot = tau_live.snapshot()
     gate = snapshot["gate"]
     assert isinstance(gate, dict)
     tally.check(gate["state"] == "pass", "odd", f"the gate: {gate}")
-    tally.check(not made.uncovered() and not missing(surface()), "odd", "calls without cases")
+    tally.check(not live.uncovered() and not missing(surface()), "odd", "calls without cases")
     tau_live.detach(60.0)
     with sqlite3.connect(path) as store:
         good = store.execute("select count(*) from rollouts where rollout_id = ?", (run.id,))
         tally.check(good.fetchone()[0] == 1, "odd", "the good run is not stored")
         sound = store.execute("pragma integrity_check").fetchone()[0]
         tally.check(sound == "ok", "odd", f"integrity: {sound}")
-        off = _not_adding_up(store, made.taken, seen.events)
+        off = _not_adding_up(store, live.taken, seen.events)
     store.close()
     for words in off:
-        tally.tell("not counted", words)
-    return {"taken": made.taken, "refused": before["refused"]}
+        tally.add("not counted", words)
+    return {"taken": live.taken, "refused": before["refused"]}
 
 
 def _not_adding_up(store: sqlite3.Connection, taken: Counter[str], seen: Counter[str]) -> list[str]:
-    """Return what is offered, and not stored, refused, dropped or a duplicate: nothing may be."""
+    """Return the sums of offers that were neither stored, refused, dropped nor duplicates."""
     counters = Counter(dict(store.execute("select name, value from counters").fetchall()))
     known = ("safety", "inferred")  # which nobody offered
     decisions = store.execute("select count(*) from decisions").fetchone()[0]
@@ -130,13 +130,16 @@ def _not_adding_up(store: sqlite3.Connection, taken: Counter[str], seen: Counter
         ),
         "events refused": (taken["events refused"], counters["events_malformed"]),
         "steps": (
-            taken["told"] + _sum(taken, *(f"events {kind}" for kind in steps)),
+            taken["adapter steps"] + _sum(taken, *(f"events {kind}" for kind in steps)),
             _sum(seen, *steps) + sum(counters[f"events_refused_{kind}"] for kind in steps),
         ),
     }  # fmt: skip
     dropped = {name: n for name, n in counters.items() if name.startswith("dropped_") and n}
-    off = [f"{name}: {one} offered, {other} accounted for" for name, (one, other) in sums.items()
-           if one != other]  # fmt: skip
+    off = [
+        f"{name}: {offered} offered, {accounted} accounted for"
+        for name, (offered, accounted) in sums.items()
+        if offered != accounted
+    ]
     return [*off, f"dropped: {dropped}, {counters}"] if off else []
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tau_live.core.errors import CheckpointError
 from tau_live.decisions.checkpoints import file_of, load, load_some
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 
 _END = struct.Struct("<4s4H2LH")
 _LISTED = struct.Struct("<4s4B4HL2L5H2L")
@@ -152,18 +152,18 @@ def _defused(tally: Tally, name: str, path: Path, taken: list[float], grown: lis
         os.write(writer, json.dumps(_tried(path)).encode())
         os._exit(0)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        words = told.read()
+    with os.fdopen(reader) as pipe:
+        words = pipe.read()
     os.waitpid(child, 0)
-    found: dict[str, Any] = (
+    result: dict[str, Any] = (
         json.loads(words) if words else {"kinds": ["it died"], "ms": 0.0, "mb": 0.0}
     )
     tally.cases += 1
     tally.case = name
-    refused = found["kinds"] == ["CheckpointError", "CheckpointError"]
-    tally.check(refused, "odd", f"{found['kinds']}")
-    taken.append(found["ms"])
-    grown.append(found["mb"])
+    refused = result["kinds"] == ["CheckpointError", "CheckpointError"]
+    tally.check(refused, "odd", f"{result['kinds']}")
+    taken.append(result["ms"])
+    grown.append(result["mb"])
 
 
 def _tried(path: Path) -> dict[str, Any]:

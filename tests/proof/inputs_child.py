@@ -1,4 +1,4 @@
-"""One part of the proof in a process of its own, which lives to tell what came of it.
+"""One part of the proof in a process of its own, which has to survive and print its result.
 
 python -m tests.proof.inputs_child live --seed 5 --cases 10000     as the proof runs it
 python -m tests.proof.inputs_child live --seed 5 --only 1234       one of its cases again
@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from tests.proof.collected import watch
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 
 SEED = 5
 
@@ -70,7 +70,7 @@ PARTS: Mapping[str, Callable[[Tally, int, range, Path], Mapping[str, object]]] =
 @click.option("--cases", default=1_000, show_default=True)
 @click.option("--only", type=int, default=None, help="This case alone.")
 def main(part: str, seed: int, cases: int, only: int | None) -> None:
-    """Run one PART of the proof and print what came of it as a JSON object."""
+    """Run one PART of the proof and print its result as a JSON object."""
     sys.unraisablehook = lambda _: None  # a finaliser that raises is among the bad values
     os.environ["TAU_LIVE_RL"] = "1"
     numbers = range(cases) if only is None else range(only, only + 1)
@@ -79,7 +79,7 @@ def main(part: str, seed: int, cases: int, only: int | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         more = PARTS[part](tally, seed, numbers, Path(folder))
     gc.enable()
-    click.echo(json.dumps({**tally.told(), **more}, default=str))
+    click.echo(json.dumps({**tally.to_dict(), **more}, default=str))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Events as adapters tell them, with bad values in their fields, and streams out of their order."""
+"""Events as adapters report them, with bad values in their fields, and streams out of order."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,33 +27,33 @@ def hints(kind: type[ev.Event]) -> Mapping[str, Any]:
     return get_type_hints(kind)
 
 
-def event_with(values: Values, *, made: Any = None) -> tuple[str, ev.Event]:
+def event_with(values: Values, *, wanted: Any = None) -> tuple[str, ev.Event]:
     """Return an event of any kind with at least one bad field, and what it is called.
 
     Args:
-        values: Where bad values come from.
+        values: The source of bad values.
         made: The kind; ``None`` draws one.
     """
     rng = values.rng
     name = rng.choice(tuple(ev.KINDS))
-    kind: Any = made or ev.KINDS[name]
+    kind: Any = wanted or ev.KINDS[name]
     names = [field.name for field in fields(kind) if field.name not in FIXED]
     bad = {rng.choice(names), rng.choice(names)} if rng.random() < 0.7 else {rng.choice(names)}
-    told: list[str] = []
+    descriptions: list[str] = []
     given: dict[str, Any] = {"host": HOST, "run_id": f"r{rng.randrange(RUNS)}", "at": rng.random()}
     for field in fields(kind):
         if field.name in bad:
-            found = _bad(values)
-            told.append(f"{field.name}={found.name}")
-            given[field.name] = found.value
+            bad_value = _bad(values)
+            descriptions.append(f"{field.name}={bad_value.name}")
+            given[field.name] = bad_value.value
         elif field.name not in given and field.name not in FIXED and _is_wanted(field, rng):
             given[field.name] = good(hints(kind)[field.name], rng)
-    return f"{kind.__name__}({', '.join(told)})", kind(**given)
+    return f"{kind.__name__}({', '.join(descriptions)})", kind(**given)
 
 
 def _bad(values: Values) -> Named:
-    found = values.any()
-    return Named("1.5", 1.5) if found.name in HUGE and values.rng.random() < 0.5 else found
+    value = values.any()
+    return Named("1.5", 1.5) if value.name in HUGE and values.rng.random() < 0.5 else value
 
 
 def _is_wanted(field: Any, rng: random.Random) -> bool:
@@ -65,7 +65,7 @@ def good(type_: Any, rng: random.Random) -> object:
     """Return a good value of an annotated type."""
     parts = get_args(type_)
     if type(None) in parts:
-        return good(next(one for one in parts if one is not type(None)), rng)
+        return good(next(part for part in parts if part is not type(None)), rng)
     if isinstance(type_, type) and issubclass(type_, StrEnum):
         return rng.choice(list(type_.__members__.values()))
     plain: dict[object, object] = {
@@ -84,23 +84,23 @@ def good(type_: Any, rng: random.Random) -> object:
 
 @lru_cache(maxsize=1)
 def golden() -> Sequence[Sequence[ev.Event]]:
-    """Return what real hosts told in every scenario."""
-    found = []
+    """Return the events of real hosts in every scenario."""
+    streams = []
     for path in sorted(GOLDEN.glob("*/*.jsonl")):
         with path.open("rb") as file:
-            found.append([one for one in read(file) if not isinstance(one, BadLine)])
-    return found
+            streams.append([event for event in read(file) if not isinstance(event, BadLine)])
+    return streams
 
 
 def disordered(rng: random.Random, number: int) -> Iterator[tuple[str, ev.Event]]:
     """Yield the events of a real host with some of them missing, doubled, and out of order."""
     place = rng.randrange(len(golden()))
-    stream = [one for one in golden()[place] if rng.random() > 0.1]
-    stream += [one for one in stream if rng.random() < 0.1]
+    stream = [event for event in golden()[place] if rng.random() > 0.1]
+    stream += [event for event in stream if rng.random() < 0.1]
     if rng.random() < 0.5:
         rng.shuffle(stream)
     else:
-        stream.sort(key=lambda one: one.seq + rng.randrange(3))
+        stream.sort(key=lambda event: event.seq + rng.randrange(3))
     for event in stream:
         changed = replace(event, run_id=f"{event.run_id}-{number}", host=f"{HOST}-{event.host}")
         if changed.parent_run_id is not None:

@@ -15,11 +15,11 @@ from tau_live.core.settings import Settings
 from tau_live.runtime.importing.log import LogSource, import_log
 from tau_live.runtime.replay import replay_file
 from tests.proof.inputs_lines import CSV, OTEL, ROWS, lines_of, recordings, spoiled
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 
 LINES = 40
 EXITS = frozenset({0, 1, 2, 3, 4})
-"""What the command line says it ends with."""
+"""The documented exit codes of the command line."""
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay", "FILE"), ("import-log", "FILE"), ("ingest", "FILE"), ("evaluate", "--log", "FILE"),
@@ -67,12 +67,12 @@ def _taken(tally: Tally, rng: random.Random, folder: Path, settings: Settings) -
     def read() -> None:
         nonlocal lost
         if kind == "recording":
-            told = replay_file(path, settings, progress=lambda _done, _of: None)
+            report = replay_file(path, settings, progress=lambda _done, _of: None)
             lines = sum(bool(line.strip()) for line in content.split(b"\n"))
-            lost = lines - told.events - told.bad_lines
+            lost = lines - report.events - report.bad_lines
         else:
-            found = import_log(LogSource(path=str(path)), settings, progress=lambda _a, _b: None)
-            lost = content.count(b"\n") - found.lines
+            log = import_log(LogSource(path=str(path)), settings, progress=lambda _a, _b: None)
+            lost = content.count(b"\n") - log.lines
 
     try:
         tally.timed(_allowed, read)
@@ -87,7 +87,7 @@ def _allowed(read: Callable[[], None]) -> None:
 
 
 def _bad_files(folder: Path) -> list[Path]:
-    made = {
+    contents = {
         "empty": b"",
         "zeros": bytes(5_000),
         "binary": bytes(range(256)) * 40,
@@ -101,14 +101,14 @@ def _bad_files(folder: Path) -> list[Path]:
         "numbers.jsonl": b'{"option": 1e999, "propensity": NaN}\n' * 5,
         "our own.jsonl": b"\n".join(recordings()[:50]),
     }
-    for name, content in made.items():
+    for name, content in contents.items():
         (folder / name).write_bytes(content)
     other = sqlite3.connect(folder / "other.sqlite")
     other.execute("create table rollouts (a)")
     other.close()
     (folder / "a folder").mkdir()
     (folder / "loop").symlink_to(folder / "loop")
-    names = (*made, "other.sqlite", "a folder", "loop", "missing", "name\n\x1b[31m", "x" * 300)
+    names = (*contents, "other.sqlite", "a folder", "loop", "missing", "name\n\x1b[31m", "x" * 300)
     return [folder / name for name in names]
 
 

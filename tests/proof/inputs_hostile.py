@@ -84,12 +84,12 @@ def _class(base: type, name: str, behaviour: str) -> type:
     if name == "__class__":
         answer = {"raises": HostileError, "lies": str}.get(behaviour, dict)
 
-        def said(self: object) -> Any:
+        def read_class(self: object) -> Any:
             if answer is HostileError:
                 raise HostileError(name)
             return answer
 
-        return type("Hostile", (base,), {"__class__": property(said)})
+        return type("Hostile", (base,), {"__class__": property(read_class)})
     return type("Hostile", (base,), {name: _method(name, behaviour)})
 
 

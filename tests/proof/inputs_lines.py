@@ -14,7 +14,7 @@ WORST: tuple[Any, ...] = (
     "nul \0", "\ud800", "é", "e\u0301", "x" * 5_000, "1e999", "NaN", "9" * 5_000, [], {}, [[]],
     [None], {"": 0}, {"\0": []}, [0] * 300, {"chars": -1}, "../../etc/passwd", "\x1b[31m", [1e999],
 )  # fmt: skip
-"""What may stand anywhere in JSON, and what only Python's reader takes for it."""
+"""Values for any place in JSON, and some that only Python's reader accepts there."""
 
 TOKENS: tuple[bytes, ...] = (
     b"1e999", b"NaN", b"-Infinity", b'"\\ud800"', b'"\\u0000"', b"\0", b"\xff\xfe", b"\xef\xbb\xbf",
@@ -55,14 +55,14 @@ def _with_token(rng: random.Random, line: bytes) -> bytes:
 def _with_worst(rng: random.Random, line: bytes) -> bytes:
     """Put another value at any place of a JSON object."""
     try:
-        found = json.loads(line)
+        data = json.loads(line)
     except (ValueError, RecursionError):
         return _with_token(rng, line)
     value = rng.choice(WORST)
     if rng.random() < 0.001:
-        text = json.dumps(found)
+        text = json.dumps(data)
         return text.replace("{", '{"deep":' + "[" * DEEPEST + "]" * DEEPEST + ",", 1).encode()
-    inside: Any = found
+    inside: Any = data
     while isinstance(inside, (dict, list)) and inside:
         keys: Sequence[Any] = [*inside] if isinstance(inside, dict) else range(len(inside))
         key = rng.choice(keys)
@@ -73,7 +73,7 @@ def _with_worst(rng: random.Random, line: bytes) -> bytes:
                 inside[key] = value
             break
         inside = inside[key]
-    return json.dumps(found, ensure_ascii=rng.random() < 0.7).encode("utf-8", "surrogatepass")
+    return json.dumps(data, ensure_ascii=rng.random() < 0.7).encode("utf-8", "surrogatepass")
 
 
 _WAYS: tuple[Callable[[random.Random, bytes], bytes], ...] = (

@@ -15,7 +15,7 @@ from tau_live.runtime import adapters
 from tau_live.runtime.runtime import Runtime
 from tests.proof.inputs_events import disordered, event_with, good, hints
 from tests.proof.inputs_surface import GOOD, MINE, Called, surface
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 from tests.proof.inputs_values import Named, Values
 
 CASES_A_RUN = 25
@@ -36,7 +36,7 @@ _UNSEEN = frozenset(
      "numpy objects", "numpy 0-d", "model", "user dict", "chain map", "100 MB of bytes",
      "a million numbers", "an array of 8 MB", "object whose __iter__ has no end"}
 )  # fmt: skip
-"""What yields other objects every time, so that nobody can compare them."""
+"""Values that yield other objects every time, which cannot be compared."""
 
 
 class HostsOwnError(Exception):
@@ -50,7 +50,7 @@ class Live:
     """Makes one case after the other.
 
     Args:
-        tally: Takes what came of them.
+        tally: Counts their faults.
         seed: With the number of a case it determines everything about it.
     """
 
@@ -58,8 +58,8 @@ class Live:
         self.tally = tally
         self.taken: Counter[str] = Counter()
         self._seed = seed
-        self._found = surface()
-        self._weighed = [*self._found]
+        self._surface = surface()
+        self._weighed = [*self._surface]
         self._weights = [float(RARE.get(n, WEIGHTS.get(n, 1))) for n in self._weighed]
         self._cases: dict[str, Callable[[Called], None]] = {
             "tau_live.decide": self._decide, "Run.decide": self._decide,
@@ -70,7 +70,8 @@ class Live:
             "Runtime.begin_run": self._begin, "Runtime.end_run": self._begin,
             "PendingDecision.settle": self._settle, "offered.options": self._declare,
             "tau_live.detach": self._detach, "Runtime.report_failure": self._failed,
-            **dict.fromkeys([n for n in self._found if n.startswith("RunContext.__")], self._left),
+            **dict.fromkeys([n for n in self._surface if n.startswith("RunContext.__")],
+                            self._left),
             **dict.fromkeys(["RunContext.begin", "RunContext.step", "RunContext.finish"],
                             self._stepped),
         }  # fmt: skip
@@ -87,16 +88,16 @@ class Live:
                     context.__exit__(None, None, None)
                 context = tau_live.run("host", key=f"{self._seed}-{number}")
                 self.run = context.__enter__()
-            self.one(number)
+            self.make_case(number)
         if context is not None:
             context.__exit__(None, None, None)
 
-    def one(self, number: int) -> None:
+    def make_case(self, number: int) -> None:
         """Make one case: a call with at least one bad argument, and what belongs to it."""
         rng = random.Random(f"{self._seed}:{number}")
         self.values = Values(rng)
         self.number = number
-        called = self._found[rng.choices(self._weighed, self._weights)[0]]
+        called = self._surface[rng.choices(self._weighed, self._weights)[0]]
         self.tally.case = f"--only {number} {called.name}"
         self._cases.get(called.name, self._any)(called)
 
@@ -108,8 +109,8 @@ class Live:
         self._cases.get(called.name, self._any)(called)
 
     def uncovered(self) -> list[str]:
-        """Return what could be called and has no case."""
-        return [n for n in self._cases if n not in self._found]
+        """Return the cases whose call does not exist."""
+        return [n for n in self._cases if n not in self._surface]
 
     def _arguments(self, called: Called) -> dict[str, Any]:
         """Return an argument for each name, at least one of them bad; and name the case."""
@@ -120,9 +121,9 @@ class Live:
         given: dict[str, Any] = {}
         for name in wanted:
             if name == worst or (fixed is None and rng.random() < 0.2):
-                found = fixed.bad if fixed else values.any()
-                self.tally.case += f" {name}={found.name}"
-                given[name] = found.value
+                bad_value = fixed.bad if fixed else values.any()
+                self.tally.case += f" {name}={bad_value.name}"
+                given[name] = bad_value.value
             else:
                 given[name] = rng.choice(GOOD[name])
         return given
@@ -158,10 +159,10 @@ class Live:
             self.tally.check(id(option) in may, "not offered", f"a {type(option).__name__}")
         allowed = given["allowed"]
         if option is None and default is None and allowed is None and type(options) is list:
-            nothing = not options or any(one is None for one in options)
+            nothing = not options or any(option is None for option in options)
             self.tally.check(nothing, "not offered", "nothing")
         if (type(allowed) is list or type(allowed) is tuple) and all(
-            type(one) is str for one in allowed
+            type(option) is str for option in allowed
         ):
             within = option is None or type(option) is not str or option in allowed
             self.tally.check(within, "not offered", "not allowed")
@@ -223,15 +224,15 @@ class Live:
         bad, key = self.values.any(), self.values.any()
         self.tally.case += f" argument={bad.name} key={key.name}"
         kind = self.values.rng.choice(("plain", "coroutine", "generator", "asyncgen", "object"))
-        made = tau_live.run("decorated", key=lambda *_: key.value)
+        context = tau_live.run("decorated", key=lambda *_: key.value)
         if kind == "object":
-            self.tally.timed(made, bad.value)  # whether it can be called is seen when it is
+            self.tally.timed(context, bad.value)  # whether it can be called is seen when it is
             return
         function = _functions(bad.value)[kind]
-        wrapped = self.tally.timed(made, function)
+        wrapped = self.tally.timed(context, function)
         self.taken["runs"] += 1
-        found = _called_to_end(kind, wrapped)
-        self.tally.check(found is bad.value, "odd", "another result")
+        result = _called_to_end(kind, wrapped)
+        self.tally.check(result is bad.value, "odd", "another result")
 
     def _emit(self, called: Called) -> None:
         runtime = tau_live.attach()
@@ -241,8 +242,8 @@ class Live:
                 self.tally.case = f"--only {self.number} {name}"
                 self._emitted(runtime, event)
             return
-        found = self.values.any()
-        name, event = (found.name, found.value) if at < 0.15 else event_with(self.values)
+        bad_value = self.values.any()
+        name, event = (bad_value.name, bad_value.value) if at < 0.15 else event_with(self.values)
         self.tally.case += f" {name}"
         self._emitted(runtime, event)
 
@@ -254,31 +255,32 @@ class Live:
 
     def _tell(self, called: Called) -> None:
         runtime, kind = tau_live.attach(), self.values.rng.choice(STEPS)
-        _, event = event_with(self.values, made=kind)
+        _, event = event_with(self.values, wanted=kind)
         names = [*hints(kind)][-6:]
-        told = {name: getattr(event, name) for name in names if name not in ("event", "raw")}
-        found = self.values.any()
-        told[self.values.rng.choice(tuple(told))] = found.value
-        self.tally.case += f" {kind.__name__} {found.name}"
+        fields = {name: getattr(event, name) for name in names if name not in ("event", "raw")}
+        bad_value = self.values.any()
+        fields[self.values.rng.choice(tuple(fields))] = bad_value.value
+        self.tally.case += f" {kind.__name__} {bad_value.name}"
         if runtime is not None and self.run is not None and self.run.handle is not None:
-            self.tally.timed(runtime.tell, self.run.handle, kind, told)
-            self.taken["told"] += 1
+            self.tally.timed(runtime.tell, self.run.handle, kind, fields)
+            self.taken["adapter steps"] += 1
 
     def _begin(self, called: Called) -> None:
         runtime = tau_live.attach()
-        given = self._arguments(self._found["Runtime.begin_run"])
-        told = {"agent": self.values.any().value, "trigger": good(str, self.values.rng)}
-        given |= {"host": "fuzz-host", "fields": told, "parent": None, "resumed": None}
+        given = self._arguments(self._surface["Runtime.begin_run"])
+        fields = {"agent": self.values.any().value, "trigger": good(str, self.values.rng)}
+        given |= {"host": "fuzz-host", "fields": fields, "parent": None, "resumed": None}
         if runtime is None:
             return
         handle = self.tally.timed(runtime.begin_run, **given)
         self.taken["others' runs"] += 1
         if isinstance(handle, RunHandle):
-            self.tally.timed(runtime.end_run, handle, HostsOwnError(), {"cost_usd": told["agent"]})
+            cost = {"cost_usd": fields["agent"]}
+            self.tally.timed(runtime.end_run, handle, HostsOwnError(), cost)
 
     def _settle(self, called: Called) -> None:
         runtime, unsettled = tau_live.attach(), list[PendingDecision]()
-        given = self._arguments(self._found["Run.decide"])
+        given = self._arguments(self._surface["Run.decide"])
         if runtime is None or self.run is None or self.run.handle is None:
             return
         choice = self.tally.timed(
@@ -287,9 +289,9 @@ class Live:
             given.pop("point"),
             **given,
         )
-        for one in unsettled:
-            self.tally.timed(one.settle, self.values.rng.choice((None, "replaced")))
-            self.tally.timed(one.settle)
+        for decision in unsettled:
+            self.tally.timed(decision.settle, self.values.rng.choice((None, "replaced")))
+            self.tally.timed(decision.settle)
         self.taken["decisions" if choice and choice.id else "decisions refused"] += 1
 
     def _declare(self, called: Called) -> None:
@@ -302,7 +304,7 @@ class Live:
         """Detaching waits and starting anew takes threads: neither is timed, nor other cases'."""
 
     def _failed(self, called: Called) -> None:
-        """Adapters tell their own failures, three of which in a row are to hold the gate."""
+        """Adapters report their own failures, three of which in a row have to hold the gate."""
 
 
 class _Fixed(Values):
@@ -321,15 +323,15 @@ _GROUPS: tuple[Any, ...] = (list, tuple, deque, set, frozenset, dict)
 
 
 def _identities(options: Any) -> set[int]:
-    """Return which objects are offered, without asking any of them."""
-    found = {id(options), id("a")}
+    """Return the identities of the offered objects, without calling any of them."""
+    ids = {id(options), id("a")}
     for kind in _GROUPS:
         if issubclass(type(options), kind):
-            found.update(map(id, kind.__iter__(options)))
+            ids.update(map(id, kind.__iter__(options)))
     if type(options) is type(iter([])):
         inside = options.__reduce__()[1]
-        found.update(map(id, inside[0]))
-    return found
+        ids.update(map(id, inside[0]))
+    return ids
 
 
 def _functions(result: Any) -> dict[str, Callable[..., Any]]:
@@ -350,7 +352,7 @@ def _functions(result: Any) -> dict[str, Callable[..., Any]]:
 
 def _called_to_end(kind: str, function: Any) -> object:
     async def collected() -> list[object]:
-        return [one async for one in function()]
+        return [item async for item in function()]
 
     if kind == "generator":
         return next(iter(function()))

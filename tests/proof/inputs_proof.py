@@ -1,7 +1,7 @@
-"""Whatever a host, an adapter or a file hands over: nobody is hurt, and all is accounted for.
+"""Bad values from hosts, adapters and files: nobody is hurt, and all is accounted for.
 
-Each part runs in a process of its own, which has to live; one case is made again by
-``python -m tests.proof.inputs_child PART --seed SEED --only NUMBER``, as a wrong one tells.
+Each part runs in a process of its own, which has to survive; one case is repeated by
+``python -m tests.proof.inputs_child PART --seed SEED --only NUMBER``, as a faulty one prints.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 3_600.0
@@ -22,9 +22,9 @@ class Part(NamedTuple):
     """One child.
 
     Attributes:
-        name: Of the part.
-        seed: Of its cases.
-        cases: How many are drawn; the structured ones come on top.
+        name: The name of the part.
+        seed: The seed of its cases.
+        cases: The number of cases that are drawn; the structured ones come on top.
     """
 
     name: str
@@ -51,28 +51,28 @@ PARTS: Mapping[Tier, tuple[Part, ...]] = {
 LEAST: Mapping[Tier, int] = {Tier.QUICK: 20_000, Tier.LONG: 1_000_000}
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
-    """Run every part and tell what came of all of them."""
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
+    """Run every part, and sum up their results."""
     parts = PARTS[tier]
-    found: list[tuple[Part, dict[str, Any]]] = []
+    results: list[tuple[Part, dict[str, Any]]] = []
     for done, part in enumerate(parts):
-        told(done, len(parts))
-        found.append((part, _run(part)))
-    told(len(parts), len(parts))
-    everything = [one for _, one in found]
-    live = [one for part, one in found if part.name in ("live", "twin")]
-    wrong = {kind: sum(one["wrong"].get(kind, 0) for one in everything) for kind in WRONG}
+        progress(done, len(parts))
+        results.append((part, _run(part)))
+    progress(len(parts), len(parts))
+    everything = [result for _, result in results]
+    live = [result for part, result in results if part.name in ("live", "twin")]
+    wrong = {kind: sum(result["wrong"].get(kind, 0) for result in everything) for kind in WRONG}
 
     yield Figure(1, "cases of bad input", _sum(everything, "cases"), at_least=LEAST[tier])
     yield Figure(1, "processes that did not live", _sum(everything, "died"), at_most=0)
     for kind, (promise, words) in WRONG.items():
         yield Figure(promise, words, wrong[kind], at_most=0)
     yield Figure(1, "longest call with bad input, ms of CPU in the host's thread",
-                 max(one["longest_ms"] for one in live), at_most=50)  # fmt: skip
+                 max(result["longest_ms"] for result in live), at_most=50)  # fmt: skip
     yield Figure(1, "99th percentile of calls with bad input, ms of CPU in the host's thread",
-                 max(one["p99_ms"] for one in live), at_most=5)  # fmt: skip
+                 max(result["p99_ms"] for result in live), at_most=5)  # fmt: skip
     yield Figure(1, "the longest that Python's garbage collector took in one, which is apart, ms",
-                 max(one.get("collected_ms", 0.0) for one in live))  # fmt: skip
+                 max(result.get("collected_ms", 0.0) for result in live))  # fmt: skip
     yield Figure(3, "decisions compared with a twin's that got no poison",
                  _sum(everything, "compared"), at_least=1)  # fmt: skip
     yield Figure(
@@ -86,9 +86,9 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
 
 def _bombs(everything: list[dict[str, Any]]) -> Iterator[Figure]:
     yield Figure(5, "checkpoint bombs refused", _sum(everything, "bombs"), at_least=20)
-    most = max(one.get("most_mb", 0.0) for one in everything)
+    most = max(result.get("most_mb", 0.0) for result in everything)
     yield Figure(5, "most memory that refusing a checkpoint bomb took, MB", most, at_most=32)
-    longest = max(one.get("most_ms", 0.0) for one in everything)
+    longest = max(result.get("most_ms", 0.0) for result in everything)
     yield Figure(5, "longest that refusing a checkpoint bomb took, ms", longest, at_most=500)
 
 
@@ -99,15 +99,15 @@ WRONG: Mapping[str, tuple[int, str]] = {
     "not counted": (4, "sums of offered, stored, refused and dropped that do not add up"),
     "odd": (1, "other faults: gate, integrity, results, a good event that is not stored"),
 }
-"""What may be wrong with a case: the promise that it would break, and its figure."""
+"""The kinds of faults: the promise that each would break, and its figure."""
 
 
-def _sum(found: list[dict[str, Any]], name: str) -> int:
-    return sum(one.get(name, 0) for one in found)
+def _sum(results: list[dict[str, Any]], name: str) -> int:
+    return sum(result.get(name, 0) for result in results)
 
 
 def _run(part: Part) -> dict[str, Any]:
-    """Run a part in a process of its own; what is wrong is printed, so that it can be repeated."""
+    """Run a part in a process of its own; its faults are printed, so that they can be repeated."""
     roots = os.pathsep.join([str(ROOT), str(ROOT / "hooks")])
     own = {name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")}
     done = subprocess.run(
@@ -120,7 +120,7 @@ def _run(part: Part) -> dict[str, Any]:
     if done.returncode:
         print(f"{where}: {done.returncode}\n{done.stderr[-2_000:]}", file=sys.stderr)
         return {"cases": 0, "died": 1, "wrong": {}, "longest_ms": 0.0, "p99_ms": 0.0}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    for words in found["words"]:
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    for words in result["words"]:
         print(f"{where}: {words}", file=sys.stderr)
-    return found
+    return result

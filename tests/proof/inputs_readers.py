@@ -35,10 +35,10 @@ from tests.proof.inputs_lines import (
     recordings,
     spoiled,
 )
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 
 REFUSED = (TauLiveError, FieldError)
-"""What a reader may raise: it says what is wrong, and the command that reads prints it."""
+"""The errors that a reader may raise, which the command that reads prints."""
 
 _RECORDS = Records(width=4_096, limits=Limits(), redactor=Redactor(), reward="reward")
 
@@ -47,9 +47,9 @@ class Readers:
     """Makes one case after the other.
 
     Args:
-        tally: Takes what came of them.
+        tally: Counts their faults.
         seed: With the number of a case it determines everything about it.
-        folder: Where files are written.
+        folder: The folder for files.
     """
 
     def __init__(self, tally: Tally, seed: int, folder: Path) -> None:
@@ -70,7 +70,7 @@ class Readers:
         )
         self._weights = [weight for _, weight, _ in self._kinds]
 
-    def one(self, number: int) -> None:
+    def make_case(self, number: int) -> None:
         """Make one case: something good, spoiled, and read."""
         rng = random.Random(f"{self._seed}:{number}")
         name, _, case = rng.choices(self._kinds, self._weights)[0]
@@ -95,8 +95,8 @@ class Readers:
 
     def _recording(self, rng: random.Random) -> None:
         content = b"\n".join(self._some(rng, recordings(), 2))
-        found = [*read(BytesIO(content))]
-        self._tally.check(len(found) <= content.count(b"\n") + 1, "odd", "more than there were")
+        rows = [*read(BytesIO(content))]
+        self._tally.check(len(rows) <= content.count(b"\n") + 1, "odd", "more than there were")
 
     def _rows(self, rng: random.Random) -> None:
         content = b"\n".join(self._some(rng, lines_of(ROWS)))
@@ -169,7 +169,7 @@ class Readers:
 
 
 def _text(rng: random.Random) -> str:
-    """Return what an environment can hold: no NULs, but bytes that are no UTF-8."""
+    """Return a text that an environment can hold: without NULs, maybe with invalid UTF-8."""
     token = rng.choice((*TOKENS, b"1", b"0.5", b"[0, 1]", b'{"a": {}}', b"{ a = 1 }", b"none"))
     raw = spoiled(rng, token) if rng.random() < 0.7 else token
     return raw.replace(b"\0", b"").decode("utf-8", "surrogateescape")
@@ -189,7 +189,7 @@ def _saved(folder: Path) -> bytes:
 
 def reader_cases(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
     """Make cases of readers; return how many were read and refused."""
-    made = Readers(tally, seed, folder)
+    readers = Readers(tally, seed, folder)
     for number in islice(cases, None):
-        made.one(number)
-    return {"read": made.read, "refused": made.refused}
+        readers.make_case(number)
+    return {"read": readers.read, "refused": readers.refused}

@@ -24,16 +24,16 @@ NOT_A_HOSTS = frozenset({
 """Called by the door alone, with what it has read, or made by it alone."""
 
 SLOW = frozenset({"tau_live.flush", "tau_live.detach", "tau_live.attach", "Runtime.flush"})
-"""They wait for the disk, or start and stop threads, and say for how long at most."""
+"""Calls that wait for the disk, or start and stop threads, with a documented limit."""
 
 
 class Called(NamedTuple):
-    """Something that a host can call.
+    """A function or method that a host can call.
 
     Attributes:
-        name: As it is told: ``tau_live.decide``, ``Run.reward``.
-        function: Of a method the function, whose first argument is the object.
-        arguments: The names of the others.
+        name: Its name, such as ``tau_live.decide`` or ``Run.reward``.
+        function: The function; a method's has the object as its first argument.
+        arguments: The names of the other arguments.
     """
 
     name: str
@@ -43,21 +43,21 @@ class Called(NamedTuple):
 
 def surface() -> dict[str, Called]:
     """Return everything that a host or an adapter can call, by name."""
-    found = [
+    callables = [
         _called(f"tau_live.{name}", getattr(tau_live, name), ())
         for name in tau_live.__all__
         if isinstance(getattr(tau_live, name), FunctionType)
     ]
-    found.append(_called("offered.options", adapters.options, ()))
+    callables.append(_called("offered.options", adapters.options, ()))
     arguments = _called("Runtime.decide", Decisions.decide, ("self",)).arguments
-    found.append(Called("Runtime.decide", _decide, arguments))  # an attribute of each runtime
+    callables.append(Called("Runtime.decide", _decide, arguments))  # an attribute of each runtime
     for owner in (Run, RunContext, Runtime, PendingDecision):
-        found += [
+        callables += [
             _called(f"{owner.__name__}.{name}", method, ("self",))
             for name, method in vars(owner).items()
             if isinstance(method, FunctionType) and (name[0] != "_" or name in _SPECIAL)
         ]
-    return {one.name: one for one in found if one.name not in NOT_A_HOSTS}
+    return {call.name: call for call in callables if call.name not in NOT_A_HOSTS}
 
 
 def _decide(runtime: Runtime, *given: Any, **named: Any) -> Choice:
@@ -68,8 +68,8 @@ _SPECIAL = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "__cal
 
 
 def _called(name: str, function: Callable[..., Any], bound: tuple[str, ...]) -> Called:
-    arguments = tuple(one for one in inspect.signature(function).parameters if one not in bound)
-    return Called(name, function, arguments)
+    parameters = inspect.signature(function).parameters
+    return Called(name, function, tuple(name for name in parameters if name not in bound))
 
 
 OPTIONS = ("small", "large", "other")
@@ -124,6 +124,7 @@ MINE = frozenset(
 """Arguments that are ours, an adapter's own, or the interpreter's: never a host's."""
 
 
-def missing(found: Mapping[str, Called]) -> list[str]:
-    """Return the arguments that there is no good value of."""
-    return sorted({f"{c.name}: {a}" for c in found.values() for a in c.arguments if a not in GOOD})
+def missing(callables: Mapping[str, Called]) -> list[str]:
+    """Return the arguments without a good value."""
+    arguments = {(call.name, name) for call in callables.values() for name in call.arguments}
+    return sorted(f"{call}: {name}" for call, name in arguments if name not in GOOD)

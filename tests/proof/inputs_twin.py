@@ -12,7 +12,7 @@ from tau_live.core import events as ev
 from tau_live.core.settings import Learner, Settings
 from tests.proof.inputs_events import event_with
 from tests.proof.inputs_live import STEPS
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 from tests.proof.inputs_values import Values
 
 ROUNDS = 48
@@ -31,7 +31,7 @@ def twin_cases(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[s
     """Return how many probabilities differ between the twins, and how many there were."""
     clean = _served(tally, folder / "clean", seed, poison=0)
     spoiled = _served(tally, folder / "spoiled", seed, poison=max(1, len(cases) // ROUNDS))
-    changed = sum(one != other for one, other in zip(clean, spoiled, strict=True))
+    changed = sum(first != second for first, second in zip(clean, spoiled, strict=True))
     versions = {version for *_, version in clean}
     tally.check(len(versions) > 2, "odd", f"the policies that decided: {versions}")
     return {"changed": changed, "compared": len(clean)}
@@ -49,7 +49,7 @@ def _served(
             decide_deadline_ms=60_000.0,
         )
     )
-    found = []
+    choices = []
     for number in range(ROUNDS):
         values = Values(random.Random(f"{seed}:{number}"))
         with tau_live.run("good", key=number) as run:
@@ -58,11 +58,11 @@ def _served(
                 _poison(tally, run, values)
             choice = run.decide("model", _OPTIONS, context={"words": float(number % 5)})
             run.reward(float((choice.option == "large") == (number % 5 > 2)))
-        found.append((choice.option, choice.probability, choice.policy_version))
+        choices.append((choice.option, choice.probability, choice.policy_version))
         if number % FLUSH_EVERY == FLUSH_EVERY - 1:
             tally.check(tau_live.flush(60.0), "odd", "not flushed")
     tau_live.detach(60.0)
-    return found
+    return choices
 
 
 def _poison(tally: Tally, run: tau_live.Run, values: Values) -> None:
@@ -76,10 +76,10 @@ def _poison(tally: Tally, run: tau_live.Run, values: Values) -> None:
         with tau_live.run("poisoned") as other:
             tally.timed(other.decide, "model", {"small": bad, "large": bad}, context=bad)
     elif runtime is not None:
-        made = rng.choice(STEPS)
-        event: Any = _decision(rng) if kind == 2 else event_with(values, made=made)[1]
-        told = {"host": "tau_live", "run_id": run.run_id, "execution": "", "attempt": None}
-        for name, value in told.items():
+        step = rng.choice(STEPS)
+        event: Any = _decision(rng) if kind == 2 else event_with(values, wanted=step)[1]
+        identity = {"host": "tau_live", "run_id": run.run_id, "execution": "", "attempt": None}
+        for name, value in identity.items():
             force_setattr(event, name, value)
         tally.timed(runtime.emit, event)
 

@@ -78,22 +78,22 @@ def _lonely() -> object:
     return weakref.proxy(Record())  # whose object is gone: it raises whatever it is asked
 
 
-def _itself(made: Any, add: Callable[[Any, Any], object]) -> object:
-    add(made, made)
-    return made
+def _itself(container: Any, add: Callable[[Any, Any], object]) -> object:
+    add(container, container)
+    return container
 
 
 def _deep(kind: str, depth: int = 100_000) -> object:
-    made: object = []
+    container: object = []
     for _ in range(depth):
-        made = {"a": made} if kind == "dict" else [made]
-    return made
+        container = {"a": container} if kind == "dict" else [container]
+    return container
 
 
 def _record() -> object:
-    made = Record()
-    made.inner = made
-    return made
+    record = Record()
+    record.inner = record
+    return record
 
 
 def _half() -> Iterator[object]:
@@ -109,10 +109,10 @@ def _counting() -> Iterator[object]:
 
 
 def _proxied() -> object:
-    made: Mapping[str, object] = {"a": 1}
+    mapping: Mapping[str, object] = {"a": 1}
     for _ in range(5_000):
-        made = types.MappingProxyType(made)
-    return made
+        mapping = types.MappingProxyType(mapping)
+    return mapping
 
 
 PLAIN: Mapping[str, Callable[[], object]] = {
@@ -180,7 +180,7 @@ PLAIN: Mapping[str, Callable[[], object]] = {
     "unset slots": lambda: Slotted.__new__(Slotted),
     "model": Modelled,
     "list in itself": lambda: _itself([], list.append),
-    "dict in itself": lambda: _itself({}, lambda into, one: into.update(a=one)),
+    "dict in itself": lambda: _itself({}, lambda into, item: into.update(a=item)),
     "empty list": list,
     "empty dict": dict,
     "set": lambda: {1, "a", None, 2.5},
@@ -269,17 +269,17 @@ class Values:
     def nested(self, depth: int) -> Named:
         """Return a container of values."""
         inside = [self._inside(depth) for _ in range(self.rng.randrange(4))]
-        values: list[Any] = [one.value for one in inside]
+        values: list[Any] = [item.value for item in inside]
         kind = self.rng.choice(("list", "tuple", "dict", "record", "generator", "deque"))
-        made: object = values
+        container: object = values
         if kind == "dict":
-            made = {self._key(): value for value in values}
+            container = {self._key(): value for value in values}
         elif kind == "record":
-            made = Record(*values[:2])
+            container = Record(*values[:2])
         elif kind != "list":
             kinds: Mapping[str, Any] = {"tuple": tuple, "generator": iter, "deque": deque}
-            made = kinds[kind](values)
-        return Named(f"{kind} of ({', '.join(one.name for one in inside)})", made)
+            container = kinds[kind](values)
+        return Named(f"{kind} of ({', '.join(item.name for item in inside)})", container)
 
     def _inside(self, depth: int) -> Named:
         if depth and self.rng.random() < 0.3:
@@ -299,23 +299,23 @@ _LOOKED_AT = 300
 
 def state_of(value: object) -> list[tuple[object, ...]]:
     """Return what built-in containers hold, by identity, and what of records; to be compared."""
-    found: list[tuple[object, ...]] = []
+    states: list[tuple[object, ...]] = []
     waiting: list[Any] = [value]
     known = set[int]()
-    while waiting and len(found) < _LOOKED_AT:
-        one = waiting.pop()
-        group = next((kind for kind in _GROUPS if issubclass(type(one), kind)), None)
-        is_record, is_bytes = type(one) is Record, type(one) is bytearray
-        if id(one) in known or not (group or is_record or is_bytes):
+    while waiting and len(states) < _LOOKED_AT:
+        item = waiting.pop()
+        group = next((kind for kind in _GROUPS if issubclass(type(item), kind)), None)
+        is_record, is_bytes = type(item) is Record, type(item) is bytearray
+        if id(item) in known or not (group or is_record or is_bytes):
             continue
-        known.add(id(one))
-        if group is None or group.__len__(one) > _LOOKED_AT:
-            held = group.__len__(one) if group else bytes(one) if is_bytes else 0
-            found.append((id(one), held))
-            inside = [*vars(one).values()] if is_record else []
+        known.add(id(item))
+        if group is None or group.__len__(item) > _LOOKED_AT:
+            held = group.__len__(item) if group else bytes(item) if is_bytes else 0
+            states.append((id(item), held))
+            inside = [*vars(item).values()] if is_record else []
         else:
-            inside = [*group.__iter__(one)]
-            inside += dict.values(one) if group is dict else []
-        found.append((id(one), *map(id, inside)))
+            inside = [*group.__iter__(item)]
+            inside += dict.values(item) if group is dict else []
+        states.append((id(item), *map(id, inside)))
         waiting += inside
-    return found
+    return states

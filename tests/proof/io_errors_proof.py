@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 from tests.proof.io_lives import Life, Wanted
 
 KINDS = ("once", "from then on", "full", "torn")
@@ -24,8 +24,8 @@ PROCESSES = {Tier.QUICK: 3, Tier.LONG: 6}
 """A life mostly waits for the next attempt."""
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
-    """Live every life, and say what reached the host and what is left on the disk."""
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
+    """Live every life, and count what reached the host and what is left on the disk."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         [whole] = _living([{"kind": "none", "at": 0}], place / "0")
@@ -34,13 +34,13 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
         wanted: list[Wanted] = [
             {"kind": kind, "at": at} for kind in KINDS for at in _chosen(calls[kind], tier)
         ]
-        lives = _spread(wanted, place, processes=PROCESSES[tier], told=told)
+        lives = _spread(wanted, place, processes=PROCESSES[tier], progress=progress)
     yield Figure(1, "small lives on a disk that fails at one call or from one on", len(lives),
                  at_least=4 * QUICK_LIVES)  # fmt: skip
-    failed = sum(one.failed > 0 for one in lives)  # one that batches better makes fewer calls
+    failed = sum(life.failed > 0 for life in lives)  # one that batches better makes fewer calls
     yield Figure(1, "of these, lives whose disk really failed", failed, at_least=0.6 * len(lives))
     yield Figure(1, "exceptions that reached the host", _sum(lives, "raised"), at_most=0)
-    took = sorted(ms for one in lives for ms in one.decide_ms)
+    took = sorted(ms for life in lives for ms in life.decide_ms)
     p99 = took[int(0.99 * len(took))]
     yield Figure(1, "a decision meanwhile, p99 in ms of its thread", p99, at_most=5)
     yield Figure(2, "answers that were not among the options", _sum(lives, "strange"), at_most=0)
@@ -49,15 +49,15 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
     yield Figure(3, "acknowledged runs lost", _sum(lives, "lost"), at_most=0)
     yield Figure(4, "runs neither stored nor counted", _sum(lives, "unaccounted"), at_most=0)
     yield Figure(5, "rows, updates or checkpoints stored in part",
-                 sum(len(one.half) for one in lives), at_most=0)  # fmt: skip
-    yield Figure(3, "files that SQLite finds damaged", sum(one.integrity != "ok" for one in lives),
-                 at_most=0)  # fmt: skip
+                 sum(len(life.half) for life in lives), at_most=0)  # fmt: skip
+    damaged = sum(life.integrity != "ok" for life in lives)
+    yield Figure(3, "files that SQLite finds damaged", damaged, at_most=0)
     yield Figure(1, "lives that went on by themselves when the disk was mended",
-                 sum(one.recovered for one in lives), at_least=len(lives))  # fmt: skip
+                 sum(life.recovered for life in lives), at_least=len(lives))  # fmt: skip
 
 
 def _sum(lives: Sequence[Life], name: str) -> int:
-    return sum(int(getattr(one, name)) for one in lives)
+    return sum(int(getattr(life, name)) for life in lives)
 
 
 def _chosen(calls: int, tier: Tier) -> list[int]:
@@ -66,7 +66,7 @@ def _chosen(calls: int, tier: Tier) -> list[int]:
     return [1 + place * (calls - 1) // (QUICK_LIVES - 1) for place in range(QUICK_LIVES)]
 
 
-def _spread(wanted: list[Wanted], place: Path, *, processes: int, told: Told) -> list[Life]:
+def _spread(wanted: list[Wanted], place: Path, *, processes: int, progress: Progress) -> list[Life]:
     lives: list[Life] = []
     lock = threading.Lock()
     parts = [wanted[number::processes] for number in range(processes)]
@@ -75,7 +75,7 @@ def _spread(wanted: list[Wanted], place: Path, *, processes: int, told: Told) ->
         for life in _living(parts[number], place / f"{number + 1}"):
             with lock:
                 lives.append(life)
-                told(len(lives), len(wanted))
+                progress(len(lives), len(wanted))
             if life.raised or life.half or not life.recovered or life.lost or life.unaccounted:
                 print(f"{life}", file=sys.stderr)
 
@@ -86,7 +86,7 @@ def _spread(wanted: list[Wanted], place: Path, *, processes: int, told: Told) ->
 
 
 def _living(wanted: Sequence[Wanted], folder: Path) -> Iterator[Life]:
-    """Yield what came of lives in a process of their own."""
+    """Yield the outcomes of lives in a process of their own."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")}
     with subprocess.Popen(
         [sys.executable, "-m", "tests.proof.io_lives", str(folder)],
@@ -98,7 +98,7 @@ def _living(wanted: Sequence[Wanted], folder: Path) -> Iterator[Life]:
     ) as process:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a process without pipes")
-        process.stdin.write("".join(f"{json.dumps(one)}\n" for one in wanted))
+        process.stdin.write("".join(f"{json.dumps(life)}\n" for life in wanted))
         process.stdin.close()
         for line in process.stdout:
             yield Life(**json.loads(line))

@@ -1,6 +1,6 @@
 """Small lives on a disk that fails at one call: ``python -m tests.proof.io_lives FOLDER``.
 
-Reads one life a line from standard input, as JSON, and prints what came of it.
+Reads one life a line from standard input, as JSON, and prints its outcome.
 """
 
 import json
@@ -52,27 +52,27 @@ def plan_of(wanted: Wanted) -> Plan:
 
 @dataclass
 class Life:
-    """What came of one life.
+    """The outcome of one life.
 
     Attributes:
         kind: How its disk failed.
-        at: At which call.
-        failed: How many calls failed.
-        seen: How many calls of the planned kinds were made until the disk was mended.
-        writes: How many of them wrote.
-        raised: Exceptions that reached the host.
-        strange: Answers that were not among the options.
-        decide_ms: What each decision took of its thread's time.
-        unsaid: Whether something was missing before the disk was mended, and nothing said so.
+        at: The number of the first call that failed.
+        failed: The number of calls that failed.
+        seen: The number of calls of the planned kinds until the disk was mended.
+        writes: The number of those that wrote.
+        raised: The number of exceptions that reached the host.
+        strange: The number of answers that were not among the options.
+        decide_ms: The thread's time of each decision, in ms.
+        unsaid: Whether something was missing before the disk was mended, and nothing reported it.
         recovered: Whether it went on by itself when the disk was mended.
-        lost: Runs that were said to be stored and are not.
-        unaccounted: Runs that are neither stored nor counted as not recorded.
+        lost: The number of acknowledged runs that are not stored.
+        unaccounted: The number of runs that are neither stored nor counted as not recorded.
         half: What is stored in part, in words.
-        integrity: What SQLite says of the file.
-        left: What the snapshot said where it did not go on.
-        begun: The rollouts that were begun.
-        taken: Those that were recorded, because the gate passed.
-        stored: Those of them that were said to be stored.
+        integrity: SQLite's check of the file.
+        left: The snapshot, if it did not go on.
+        started: The rollouts that were started.
+        taken: Those of them that were recorded, because the gate passed.
+        stored: Those of them that a flush acknowledged.
     """
 
     kind: str
@@ -90,13 +90,13 @@ class Life:
     half: list[str] = field(default_factory=list)
     integrity: str = ""
     left: dict[str, object] = field(default_factory=dict)
-    begun: list[str] = field(default_factory=list, repr=False)
+    started: list[str] = field(default_factory=list, repr=False)
     taken: list[str] = field(default_factory=list, repr=False)
     stored: list[str] = field(default_factory=list)
 
 
-class _Told(logging.Handler):
-    """Counts what is said in the log."""
+class LogLines(logging.Handler):
+    """Keeps the lines of the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,10 +106,10 @@ class _Told(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def lived(path: Path, disk: FaultyDisk, wanted: Wanted, told: _Told) -> Life:
+def lived(path: Path, disk: FaultyDisk, wanted: Wanted, log_lines: LogLines) -> Life:
     """Open, collect, decide, reward, update, promote and close on a disk that fails."""
     life = Life(wanted["kind"], wanted["at"])
-    told.lines.clear()
+    log_lines.lines.clear()
     disk.fail(plan_of(wanted))
     try:
         _live(path, life)
@@ -119,13 +119,13 @@ def lived(path: Path, disk: FaultyDisk, wanted: Wanted, told: _Told) -> Life:
             counted = _count("runs_not_recorded_while_held")
             tau_live.detach()
         life.failed, life.seen, life.writes = disk.failed, disk.seen, disk.counts["write"]
-        life.unsaid = not complete and not told.lines
+        life.unsaid = not complete and not log_lines.lines
         disk.heal()
         tau_live.attach(_settings(path))
         life.recovered = _goes_on(life)
         if not life.recovered:
-            found = tau_live.snapshot()
-            life.left = {name: found.get(name) for name in ("gate", "store_trouble", "backlog")}
+            snapshot = tau_live.snapshot()
+            life.left = {name: snapshot.get(name) for name in ("gate", "store_trouble", "backlog")}
         counted += _count("runs_not_recorded_while_held")
         tau_live.detach()
     except Exception as error:
@@ -148,27 +148,27 @@ def _live(path: Path, life: Life) -> None:
     tau_live.attach(_settings(path))
     for round_ in range(ROUNDS):
         for number in range(RUNS):
-            _one(life, f"{round_}-{number}", float(number % 2))
+            _run_once(life, f"{round_}-{number}", float(number % 2))
         if tau_live.flush(5.0):
             life.stored = list(life.taken)
     if life.at % 2:
         _operate(path)
 
 
-def _one(life: Life, key: str, value: float) -> None:
+def _run_once(life: Life, key: str, value: float) -> None:
     with tau_live.run("job", key=key) as run:
         began = time.thread_time()
         choice = run.decide("model", OPTIONS, default="b")
         life.decide_ms.append((time.thread_time() - began) * 1e3)
         run.reward(value)
     life.strange += choice.option not in OPTIONS
-    life.begun.append(run.id)
+    life.started.append(run.id)
     if run.handle is not None and run.handle.recorded:
         life.taken.append(run.id)
 
 
 def _operate(path: Path) -> None:
-    """Do what an operator does, who may be told that it cannot be done."""
+    """Do what an operator does; it may be refused."""
     try:
         store = SqliteStore.open(path, busy_timeout_s=1.0)
     except TauLiveError:
@@ -193,13 +193,13 @@ def _passes() -> bool:
 
 
 def _goes_on(life: Life) -> bool:
-    """Say whether it records and decides again by itself, soon after the disk was mended."""
+    """Return whether it records and decides again by itself, soon after the disk was mended."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if _passes() and tau_live.flush(1.0):
             break
         time.sleep(0.02)
-    _one(life, "after", 1.0)
+    _run_once(life, "after", 1.0)
     done = tau_live.flush(PATIENCE_S) and _passes()
     if done:
         life.stored = list(life.taken)
@@ -216,7 +216,7 @@ def _judge(path: Path, life: Life, counted: int) -> None:
         rollouts = store.rollouts.query(RolloutQuery(limit=None)).rollouts
         there = {row.rollout_id for row in rollouts}
         life.lost = len(set(life.stored) - there)
-        life.unaccounted = abs(len(life.begun) - len(there) - counted)
+        life.unaccounted = abs(len(life.started) - len(there) - counted)
         for row in rollouts:
             decisions = len(store.decisions.decisions(row.rollout_id))
             rewards = len(store.rewards.rewards(row.rollout_id))
@@ -225,10 +225,10 @@ def _judge(path: Path, life: Life, counted: int) -> None:
             if row.ended_at is None:
                 life.half.append(f"{row.run_id} is {row.status}")
         updates = store.policies.updates()
-        made = {update.version for update in updates if update.version is not None}
+        versions_made = {update.version for update in updates if update.version is not None}
         versions = {row.version: row for row in store.policies.versions()}
-        if made != set(versions):
-            life.half.append(f"updates made {made}, versions are {sorted(versions)}")
+        if versions_made != set(versions):
+            life.half.append(f"updates made {versions_made}, versions are {sorted(versions)}")
         folder = checkpoint_folder(_settings(path))
         for version in versions.values():
             check_policy(folder, version)
@@ -239,19 +239,19 @@ def _judge(path: Path, life: Life, counted: int) -> None:
 
 
 def main() -> None:
-    """Live each life that standard input asks for."""
+    """Live each life of standard input."""
     folder = Path(sys.argv[1])
     os.environ["TAU_LIVE_RL"] = "1"
-    told = _Told()
+    log_lines = LogLines()
     log = logging.getLogger("tau_live")
-    log.addHandler(told)
+    log.addHandler(log_lines)
     log.propagate = False
     with faulty_disk() as disk:
         for number, line in enumerate(sys.stdin):
             wanted: Wanted = json.loads(line)
             path = folder / str(number) / "store.sqlite"
             path.parent.mkdir(parents=True)
-            print(json.dumps(asdict(lived(path, disk, wanted, told))), flush=True)
+            print(json.dumps(asdict(lived(path, disk, wanted, log_lines))), flush=True)
 
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ FLUSH_S = 30.0
 LATE_S = 0.02
 
 Known = dict[str, list[int]]
-"""How many runs of each thread of a round were acknowledged, by the round."""
+"""The number of acknowledged runs of each thread, by round."""
 
 
-class Looked(TypedDict):
-    """What one look at a store found."""
+class Look(TypedDict):
+    """The findings of one check of a store."""
 
     opened_s: float
     attached_s: float
@@ -71,8 +71,8 @@ def id_of(key: str) -> str:
 def load(folder: str, run: str, early: bool) -> None:
     """Collect, decide, reward, learn and promote until it is killed.
 
-    Tells how many runs of each thread were acknowledged: what was given before a ``flush`` that
-    came back true. What it tells first begins the time that it has: before or after it attaches.
+    Reports how many runs of each thread were acknowledged: those before a ``flush`` that returned
+    true. Its first report starts the time until it is killed: before or after it attaches.
     """
     if early:
         tell({"runs": [0] * THREADS})
@@ -94,13 +94,13 @@ def _agent(run: str, thread: int, done: list[int], waiting: deque[tuple[float, s
     rng, pause = random.Random(f"{run}-{thread}"), threading.Event()
     while True:
         key = key_of(run, thread, done[thread])
-        with tau_live.run("agent", key=key) as one:
-            choice = one.decide("model", OPTIONS, context={"words": thread}, default="small")
-            one.decide("depth", ["1", "2"], default="1")
+        with tau_live.run("agent", key=key) as agent_run:
+            choice = agent_run.decide("model", OPTIONS, context={"words": thread}, default="small")
+            agent_run.decide("depth", ["1", "2"], default="1")
             value = float(choice.option == "large")
-            one.reward(value, name="solved")
-        tau_live.reward(value, run=one.id, name="solved")  # said twice
-        waiting.append((rng.random(), one.id, key))
+            agent_run.reward(value, name="solved")
+        tau_live.reward(value, run=agent_run.id, name="solved")  # the same once more
+        waiting.append((rng.random(), agent_run.id, key))
         done[thread] += 1
         pause.wait(PACE_S)
 
@@ -118,11 +118,11 @@ def _late(waiting: deque[tuple[float, str, str]]) -> None:
 def rewards(folder: str, known: Known) -> None:
     """Reward runs of other processes, in any order, until all are rewarded or it is killed.
 
-    Tells the keys of those whose reward is acknowledged.
+    Reports the keys of those whose reward is acknowledged.
     """
     tell({"rewarded": []})
     assert tau_live.attach(settings(folder)) is not None
-    keys = [key_of(*one) for one in _all(known)]
+    keys = [key_of(*parts) for parts in _all(known)]
     random.Random(len(keys)).shuffle(keys)
     for first in range(0, len(keys), 16):
         some = keys[first : first + 16]
@@ -140,8 +140,8 @@ def _all(known: Known) -> Iterator[tuple[str, int, int]]:
                 yield run, thread, number
 
 
-def look(folder: str, known: Known, rewarded: list[str]) -> Looked:
-    """Open what was left, compare it with what was acknowledged, and go on with it."""
+def look(folder: str, known: Known, rewarded: list[str]) -> Look:
+    """Open the store that was left, compare it with the acknowledgements, and continue with it."""
     own = settings(folder)
     began = time.perf_counter()
     wrong = problems(own)
@@ -163,15 +163,15 @@ def look(folder: str, known: Known, rewarded: list[str]) -> Looked:
         stored = dict(database.execute("select point, version from in_service where version > 0"))
         refused = [] if stored == serves else [f"{serves} serves instead of {stored}"]
         counts = _counts(database)
-    return Looked(
+    return Look(
         opened_s=opened_s, attached_s=attached_s, lost=lost, twice=twice, unsaid=unsaid,
         wrong=wrong, refused=refused, orphans=orphans(own), counts=counts,
     )  # fmt: skip
 
 
 def _rows(store: Path, known: Known, rewarded: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return acknowledged rows that are not there, rows that are there twice, and what was learned
-    from decisions without a stored propensity."""
+    """Return acknowledged rows that are missing, rows that are stored twice, and updates that
+    learned from decisions without a stored propensity."""
     with closing(sqlite3.connect(store)) as database:
         if not database.execute("select 1 from sqlite_master where name = 'rollouts'").fetchall():
             return (["the store"] if any(map(sum, known.values())) else []), [], []
@@ -181,13 +181,15 @@ def _rows(store: Path, known: Known, rewarded: list[str]) -> tuple[list[str], li
             )
         }  # fmt: skip
         decided = dict(database.execute(DECIDED))
-        said = set(database.execute("select rollout_id, name from rewards where value is not null"))
+        reward_names = set(
+            database.execute("select rollout_id, name from rewards where value is not null")
+        )
         lost = []
-        for one in _all(known):
-            id_ = id_of(key_of(*one))
-            if id_ not in ended or decided.get(id_) != 2 or (id_, "solved") not in said:
-                lost.append(key_of(*one))
-        lost += [f"reward of {key}" for key in rewarded if (id_of(key), "seen") not in said]
+        for parts in _all(known):
+            id_ = id_of(key_of(*parts))
+            if id_ not in ended or decided.get(id_) != 2 or (id_, "solved") not in reward_names:
+                lost.append(key_of(*parts))
+        lost += [f"reward of {key}" for key in rewarded if (id_of(key), "seen") not in reward_names]
         twice = [f"{table}: {row}" for table, sql in TWICE.items() for row in database.execute(sql)]
         unsaid = [str(row) for row in database.execute(UNSAID)]
     return lost, twice, unsaid
@@ -219,7 +221,7 @@ TWICE = {
         and one.executed and other.executed and other.first_ready <= one.last_ready
     """,
 }
-"""What must not be there more than once, and how it would show."""
+"""Statements that find duplicates of rows that must be unique."""
 
 UNSAID = """
 select number, point, samples, (

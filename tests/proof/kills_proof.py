@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.faults.server import Ended, Server
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 from tests.proof.kills import Known
 
 ROUNDS = {Tier.QUICK: 25, Tier.LONG: 2_000}
 ROUNDS_OF_A_STORE = 25
-"""So many processes are killed on one store, before the next one is begun."""
+"""The number of processes that are killed on one store, before the next one is started."""
 
 LONGEST_S = 0.5
 SEED = 5
@@ -22,43 +22,43 @@ LISTS = ("lost", "twice", "unsaid", "wrong", "refused", "orphans")
 
 
 class Sums:
-    """What all looks have found.
+    """The sums over all checks of stores.
 
     Attributes:
-        found: How many things of each kind.
-        kept: What is in the stores that are done with, by table.
-        slowest: The longest time to open a store again, and to be attached to it, in seconds.
-        kills: Processes that were killed.
-        acknowledged: Runs and rewards.
-        examples: Some of what was found.
+        tally: The number of faults of each kind.
+        kept: The number of rows in the finished stores, by table.
+        slowest: The longest time to open a store again, and to attach to it, in seconds.
+        kills: The number of processes that were killed.
+        acknowledged: The number of acknowledged runs and rewards.
+        examples: Some of the faults, in words.
     """
 
     def __init__(self) -> None:
-        self.found = dict.fromkeys(LISTS, 0)
+        self.tally = dict.fromkeys(LISTS, 0)
         self.kept: dict[str, int] = {}
         self.slowest = {"opened_s": 0.0, "attached_s": 0.0}
         self.kills = 0
         self.acknowledged = 0
         self.examples: list[str] = []
 
-    def died(self, ended: Ended) -> None:
+    def count_end(self, ended: Ended) -> None:
         """Count the end of a process that was to be killed, or had done its work before."""
         if ended.signal == signal.SIGKILL:
             self.kills += 1
         elif ended.code:
-            self.found["wrong"] += 1
+            self.tally["wrong"] += 1
             self.examples.append(f"a process ended with {ended.code}")
 
-    def looked(self, ended: Ended) -> dict[str, int]:
-        """Count what a look has found; return how much is in the store."""
+    def count_look(self, ended: Ended) -> dict[str, int]:
+        """Count the faults of a check; return the number of rows in the store."""
         if not isinstance(ended.answer, dict):
-            self.found["wrong"] += 1
+            self.tally["wrong"] += 1
             self.examples.append("a store could not be looked at")
             return {}
         for kind in LISTS:
-            found = ended.answer[kind]
-            self.found[kind] += len(found)
-            self.examples += [f"{kind}: {one}" for one in found[:3]]
+            entries = ended.answer[kind]
+            self.tally[kind] += len(entries)
+            self.examples += [f"{kind}: {entry}" for entry in entries[:3]]
         for kind, slowest in self.slowest.items():
             self.slowest[kind] = max(slowest, ended.answer[kind])
         counts: dict[str, int] = ended.answer["counts"]
@@ -74,7 +74,7 @@ class Killer:
         self._rng = rng
         self._sums = sums
 
-    def store(self, folder: Path, rounds: int, told: Told, *, done: int, of: int) -> None:
+    def store(self, folder: Path, rounds: int, progress: Progress, *, done: int, of: int) -> None:
         """Kill processes on a new store, and look at it after each round."""
         known: Known = {}
         rewarded: list[str] = []
@@ -94,16 +94,16 @@ class Killer:
             )
             load = loads.result()
             for ended in (load, rewards):
-                self._sums.died(ended)
+                self._sums.count_end(ended)
             known[str(number)] = _last(load)
             rewarded += _rewarded(rewards)
-            counts = self._sums.looked(
+            counts = self._sums.count_look(
                 self._servers[number % 2].run(
                     "tests.proof.kills:look",
                     {"folder": str(folder), "known": known, "rewarded": rewarded},
                 )
             )
-            told(done + number + 1, of)
+            progress(done + number + 1, of)
         self._sums.acknowledged += sum(map(sum, known.values())) + len(rewarded)
         for table, count in counts.items():
             self._sums.kept[table] = self._sums.kept.get(table, 0) + count
@@ -115,7 +115,7 @@ class Killer:
             server.stop()
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Kill and look; the seed is fixed, the moments are as random as the machine."""
     rounds, sums = ROUNDS[tier], Sums()
     killer = Killer(random.Random(SEED), sums)
@@ -123,7 +123,7 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
         for done in range(0, rounds, ROUNDS_OF_A_STORE):
             with tempfile.TemporaryDirectory() as folder:
                 some = min(ROUNDS_OF_A_STORE, rounds - done)
-                killer.store(Path(folder), some, told, done=done, of=rounds)
+                killer.store(Path(folder), some, progress, done=done, of=rounds)
     finally:
         killer.stop()
     if sums.examples:
@@ -131,19 +131,19 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
     yield Figure(3, "rounds of kill -9 under full load", rounds, at_least=rounds)
     yield Figure(3, "processes killed", sums.kills, at_least=rounds)
     yield Figure(3, "runs and rewards acknowledged before a kill", sums.acknowledged, at_least=1)
-    yield Figure(3, "of them lost", sums.found["lost"], at_most=0)
-    yield Figure(4, "rows there twice, and rollouts learned from twice", sums.found["twice"],
+    yield Figure(3, "of them lost", sums.tally["lost"], at_most=0)
+    yield Figure(4, "rows there twice, and rollouts learned from twice", sums.tally["twice"],
                  at_most=0)  # fmt: skip
     yield Figure(5, "stores damaged, between two states, or that could not go on",
-                 sums.found["wrong"], at_most=0)  # fmt: skip
+                 sums.tally["wrong"], at_most=0)  # fmt: skip
     least = None if tier is Tier.QUICK else 1
     yield Figure(5, "updates made meanwhile", sums.kept.get("updates", 0), at_least=least)
     yield Figure(5, "steps of trials made meanwhile", sums.kept.get("steps", 0), at_least=least)
-    yield Figure(5, "times another policy served than the store says", sums.found["refused"],
+    yield Figure(5, "times another policy served than the store says", sums.tally["refused"],
                  at_most=0)  # fmt: skip
-    yield Figure(5, "files that belong to nothing", sums.found["orphans"], at_most=0)
+    yield Figure(5, "files that belong to nothing", sums.tally["orphans"], at_most=0)
     yield Figure(3, "updates that learned from decisions without a stored propensity",
-                 sums.found["unsaid"], at_most=0)  # fmt: skip
+                 sums.tally["unsaid"], at_most=0)  # fmt: skip
     yield Figure(3, "slowest opening and checking of a store after a kill, s",
                  sums.slowest["opened_s"], at_most=2.0)  # fmt: skip
     yield Figure(3, "slowest start of tau-live after a kill, s", sums.slowest["attached_s"],

@@ -22,9 +22,9 @@ class Secret(NamedTuple):
     """A secret as it stands in a text.
 
     Attributes:
-        kind: What it is.
-        text: As it stands there, with what tells it apart (``password=``).
-        core: What must not be left of it.
+        kind: Its kind.
+        text: Its text, with the words that mark it as a secret (``password=``).
+        core: The part that must not be left.
     """
 
     kind: str
@@ -251,7 +251,7 @@ KINDS: Mapping[str, Draw] = {
     "npmrc": _phrase("npmrc", "//registry.npmjs.org/:_authToken={}", WORD, 36),
     "PGP key": _pgp_key,
 }
-"""How each kind is drawn."""
+"""The function that draws each kind."""
 
 
 class Planted(NamedTuple):
@@ -259,7 +259,7 @@ class Planted(NamedTuple):
 
     Attributes:
         value: Text or plain data.
-        traces: What gives the secret away if it is found in what is kept.
+        traces: The texts that give the secret away if they are kept.
     """
 
     value: object
@@ -365,7 +365,7 @@ FORMS: Mapping[str, Hide] = {
 """The ways to hide one."""
 
 WHOLE = frozenset({"over two lines", "over two values"})
-"""Forms for tokens alone: what a word before tells apart ends where the line or value ends."""
+"""Forms for tokens alone: a secret after a marking word ends where the line or value ends."""
 
 TOLD_BY_WORDS = frozenset(
     {
@@ -380,5 +380,5 @@ TOLD_BY_WORDS = frozenset(
 
 
 def is_left(planted: Planted, kept: str) -> bool:
-    """Say whether a secret can be read from what was kept."""
+    """Return whether a secret can be read from what was kept."""
     return any(all(part in kept for part in trace.split("\0")) for trace in planted.traces)

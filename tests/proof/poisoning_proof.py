@@ -1,4 +1,4 @@
-"""What somebody who lies about rewards can change: with nothing done, with a cap, with a list."""
+"""The effect of somebody who lies about rewards: undefended, with a cap, and with a list."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean
 
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 
 ROOT = Path(__file__).parents[2]
 SEEDS: Mapping[Tier, int] = {Tier.QUICK: 1, Tier.LONG: 10}
@@ -22,10 +22,10 @@ CAPPED = {"TAU_LIVE_RL_SOURCE_CAPS": json.dumps({"user:*": CAP})}
 LISTED = {"TAU_LIVE_RL_REWARD_SOURCES": "checked"}
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Live four times, and compare how often the worse option is chosen."""
     seeds = range(SEEDS[tier])
-    found: dict[str, float] = {}
+    percentages: dict[str, float] = {}
     refused = 0.0
     for number, (name, lies, settings) in enumerate(
         (
@@ -35,18 +35,18 @@ def prove(tier: Tier, told: Told) -> Iterator[Figure]:
             ("listed", LIES, LISTED),
         )
     ):
-        told(number, 4)
+        progress(number, 4)
         lives = [_lived(lies, seed, settings) for seed in seeds]
-        found[name] = 100.0 * mean(one["bad"] for one in lives)
-        refused = mean(one["refused"] for one in lives)
-    yield Figure(7, "choices of the worse option at last, nobody lies, in percent", found["honest"],
-                 at_most=30.0)  # fmt: skip
+        percentages[name] = 100.0 * mean(life["bad"] for life in lives)
+        refused = mean(life["refused"] for life in lives)
+    yield Figure(7, "choices of the worse option at last, nobody lies, in percent",
+                 percentages["honest"], at_most=30.0)  # fmt: skip
     yield Figure(7, f"the same where {LIES:.0%} of rewards lie and all are believed",
-                 found["believed"], at_least=50.0)  # fmt: skip
+                 percentages["believed"], at_least=50.0)  # fmt: skip
     yield Figure(7, f"more of them than honest, each liar capped at {CAP:.0%} of an update",
-                 found["capped"] - found["honest"], at_most=25.0)  # fmt: skip
+                 percentages["capped"] - percentages["honest"], at_most=25.0)  # fmt: skip
     yield Figure(7, "more of them than honest, liars not on the list of sources",
-                 found["listed"] - found["honest"], at_most=15.0)  # fmt: skip
+                 percentages["listed"] - percentages["honest"], at_most=15.0)  # fmt: skip
     yield Figure(7, "rewards refused and counted for it, per life", refused, at_least=60.0)
 
 
@@ -68,5 +68,5 @@ def _lived(lies: float, seed: int, settings: Mapping[str, str]) -> dict[str, flo
             stdout=subprocess.PIPE,
             check=True,
         )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    life: dict[str, float] = json.loads(done.stdout)
+    return life

@@ -1,4 +1,4 @@
-"""What processes of the proofs do: each play is one, told by its name, and prints JSON lines.
+"""The plays of processes in proofs: each is chosen by its name, and prints JSON lines.
 
 python -m tests.proof.process_plays PLAY [ARGUMENT ...]
 """
@@ -24,14 +24,14 @@ from typing import NamedTuple
 import tau_live
 
 PATIENCE_S = 30
-"""After so long a child that hangs is killed, which is a deadlock."""
+"""The seconds after which a child that hangs is killed, which is a deadlock."""
 
 UNSTORED = 3
-"""How a child ends whose ``flush()`` said that its run is not stored."""
+"""The exit code of a child whose ``flush()`` returned that its run is not stored."""
 
 
-def tell(**facts: object) -> None:
-    """Say something to the proof, on a line of its own."""
+def report(**facts: object) -> None:
+    """Write facts for the proof, on a line of their own."""
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
@@ -53,12 +53,12 @@ class Forked(NamedTuple):
 
 
 def child(key: object) -> int:
-    """Do one run in a forked child and end; the code says whether it was acknowledged."""
+    """Do one run in a forked child; return an exit code that shows if it was acknowledged."""
     signal.alarm(PATIENCE_S)
     try:
         work(key)
         return 0 if tau_live.flush(PATIENCE_S) else UNSTORED
-    except BaseException:  # whatever reaches the host is what is looked for
+    except BaseException:  # an exception that reaches the host is a fault
         return 4
 
 
@@ -79,11 +79,11 @@ def forks(rounds: str, attached: str) -> None:
     stop.set()
     for thread in loads:
         thread.join()
-    made = [one.key for one in forked if one.code != UNSTORED]
+    stored = [child_.key for child_ in forked if child_.code != UNSTORED]
     flushed = tau_live.flush(PATIENCE_S)
-    codes = [one.code for one in forked if one.code != UNSTORED]
-    alone, took = len(forked) - len(made), max(one.took_s for one in forked)
-    tell(codes=codes, keys=mine + made, fork_s=took, flushed=flushed, alone=alone)
+    codes = [child_.code for child_ in forked if child_.code != UNSTORED]
+    alone, took = len(forked) - len(stored), max(child_.took_s for child_ in forked)
+    report(codes=codes, keys=mine + stored, fork_s=took, flushed=flushed, alone=alone)
 
 
 def _load(number: int, keys: list[str], stop: threading.Event) -> None:
@@ -122,7 +122,7 @@ def ways(method: str) -> None:
         own.map(work, keys[6:])
         own.close()
         own.join()
-    tell(codes=codes, keys=keys, flushed=tau_live.flush(PATIENCE_S))
+    report(codes=codes, keys=keys, flushed=tau_live.flush(PATIENCE_S))
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -160,7 +160,7 @@ def server(preload: str, requests: str) -> None:
         os.kill(pid, signal.SIGTERM)
     codes += [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers]
     tau_live.flush(PATIENCE_S)
-    tell(codes=codes, keys=keys + ["master"] * (preload == "preload"), flushed=True)
+    report(codes=codes, keys=keys + ["master"] * (preload == "preload"), flushed=True)
 
 
 def leave(how: str, runs: str) -> None:
@@ -174,12 +174,12 @@ def leave(how: str, runs: str) -> None:
         signal.signal(signal.SIGTERM, _exit)
     acknowledged = [work(f"acknowledged {number}") for number in range(20)]
     assert tau_live.flush(PATIENCE_S)
-    tell(acknowledged=acknowledged)
+    report(acknowledged=acknowledged)
     if how == "locked":
         sys.stdin.readline()
     for number in range(int(runs)):
         work(number)
-    tell(offered=int(runs), drops=tau_live.snapshot()["drops"], at=time.monotonic())
+    report(offered=int(runs), drops=tau_live.snapshot()["drops"], at=time.monotonic())
     _ENDS[how]()
 
 
@@ -254,7 +254,7 @@ _ENDS: dict[str, Callable[[], None]] = {
 
 
 def updates(start: str, seconds: str) -> None:
-    """Run agents whose rewards differ, for a while, and say now and then what is stored."""
+    """Run agents whose rewards differ, for a while, and report now and then what is stored."""
     tau_live.attach()
     until = time.monotonic() + float(seconds)
     known: list[str] = []
@@ -266,7 +266,7 @@ def updates(start: str, seconds: str) -> None:
             run.reward(float(choice.option == "a"))
         known.append(run.id)
         if len(known) >= 25 and tau_live.flush(0.2):
-            tell(acknowledged=known)
+            report(acknowledged=known)
             known = []
         time.sleep(0.002)
 

@@ -19,7 +19,7 @@ from tau_live.learn.learner import LEASE
 from tau_live.runtime.runtime import EXIT_S
 from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import environ
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 from tests.proof.watching import QUIET, Kept, Watched, kept, played
 
 BIRTHS: dict[Tier, list[tuple[str, ...]]] = {
@@ -41,7 +41,7 @@ ENDS = {
     ),
 }
 CODES = {"raise": 1, "sigint": -2, "asyncio": -2, "sigterm": -15}
-"""How processes end that do not end with 0, with and without us."""
+"""The exit codes of processes that do not end with 0, with and without us."""
 
 SUDDEN = frozenset({"sigterm", "os._exit"})
 """Ends after which nobody is asked: what was acknowledged is there, and no more is promised."""
@@ -51,58 +51,58 @@ TANGLED_CALLS = {Tier.QUICK: 400, Tier.LONG: 12_000}
 ROUNDS = {Tier.QUICK: 1, Tier.LONG: 10}
 LEASE_S = 2.0
 PATIENCE_S = 600.0
-"""After so long a play hangs."""
+"""The seconds after which a play hangs."""
 
 
 class Left(NamedTuple):
     """How a process ended, and what it left.
 
     Attributes:
-        how: The play's name for it.
-        seen: The process.
-        found: The store, after another process has opened it.
+        how: The play's name for the end.
+        process: The process.
+        contents: The contents of the store, after another process has opened it.
     """
 
     how: str
-    seen: Watched
-    found: Kept
+    process: Watched
+    contents: Kept
 
     @property
     def unaccounted(self) -> float:
-        """How many events were offered and neither stored nor counted."""
-        lost = sum(n for name, n in self.found.counts.items() if name.startswith("dropped_"))
-        return 4.0 * (20 + self.seen.number("offered")) - self.found.rows - lost
+        """The number of events that were offered and neither stored nor counted."""
+        lost = sum(n for name, n in self.contents.counts.items() if name.startswith("dropped_"))
+        return 4.0 * (20 + self.process.number("offered")) - self.contents.rows - lost
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Let processes be born, learn together, get into each other's way, and end."""
     parts = (_births, _ends, _tangled, _updaters, _locked)
     with ThreadPoolExecutor(3) as pool:  # much of it is waiting
         for number, figures in enumerate(pool.map(lambda part: list(part(tier)), parts), start=1):
-            told(number, len(parts))
+            progress(number, len(parts))
             yield from figures
 
 
 def _births(tier: Tier) -> Iterator[Figure]:
     with ThreadPoolExecutor(2) as pool:
-        seen = list(pool.map(_born, BIRTHS[tier]))
-    runs = sum(len(one.names("keys")) for one, _ in seen)
+        processes = list(pool.map(_born, BIRTHS[tier]))
+    runs = sum(len(process.names("keys")) for process, _ in processes)
     yield Figure(3, "runs in and beside children of every kind", runs, at_least=10)
-    hung = sum(one.code is None for one, _ in seen)
+    hung = sum(process.code is None for process, _ in processes)
     yield Figure(1, "processes with children that hung", hung, at_most=0)
-    failed = sum(one.failures() + (one.code != 0) for one, _ in seen)
+    failed = sum(process.failures() + (process.code != 0) for process, _ in processes)
     yield Figure(1, "children that raised, or could not store", failed, at_most=0)
-    alone = sum(one.number("alone") for one, _ in seen if "alone" in one.told)
+    alone = sum(process.number("alone") for process, _ in processes if "alone" in process.facts)
     yield Figure(1, "children left alone by a busy store, which said so", alone, at_most=runs / 50)
-    lost = sum(found.missing(one.names("keys")) for one, found in seen)
+    lost = sum(contents.missing(process.names("keys")) for process, contents in processes)
     yield Figure(3, "acknowledged runs of children and parents lost", lost, at_most=0)
-    wrong = sum(found.strangers + found.halves + found.open for _, found in seen)
+    wrong = sum(contents.strangers + contents.halves + contents.open for _, contents in processes)
     yield Figure(4, "rows in another process's run, or runs by half", wrong, at_most=0)
-    damaged = sum(found.integrity != "ok" for _, found in seen)
+    damaged = sum(contents.integrity != "ok" for _, contents in processes)
     yield Figure(3, "stores damaged by a fork", damaged, at_most=0)
-    waits = [one.number("fork_s") for one, _ in seen if "fork_s" in one.told] or [math.nan]
-    yield Figure(1, "seconds that a fork in the middle of writes took, at worst", max(waits),
-                 at_most=2)  # fmt: skip
+    waits = [process.number("fork_s") for process, _ in processes if "fork_s" in process.facts]
+    yield Figure(1, "seconds that a fork in the middle of writes took, at worst",
+                 max(waits, default=math.nan), at_most=2)  # fmt: skip
 
 
 def _born(play: tuple[str, ...]) -> tuple[Watched, Kept]:
@@ -113,20 +113,21 @@ def _born(play: tuple[str, ...]) -> tuple[Watched, Kept]:
 
 def _ends(tier: Tier) -> Iterator[Figure]:
     with ThreadPoolExecutor(2) as pool:
-        seen = list(pool.map(lambda how: _left(how, RUNS[tier]), ENDS[tier]))
-    yield Figure(3, "ways to end with a full queue", len(seen), at_least=len(ENDS[tier]))
-    wrong = sum(one.seen.code != CODES.get(one.how, 0) for one in seen)
+        lefts = list(pool.map(lambda how: _left(how, RUNS[tier]), ENDS[tier]))
+    yield Figure(3, "ways to end with a full queue", len(lefts), at_least=len(ENDS[tier]))
+    wrong = sum(left.process.code != CODES.get(left.how, 0) for left in lefts)
     yield Figure(1, "processes that ended otherwise than without us, or hung", wrong, at_most=0)
-    lost = sum(len({*one.seen.names("acknowledged")} - one.found.ids) for one in seen)
+    lost = sum(len({*left.process.names("acknowledged")} - left.contents.ids) for left in lefts)
     yield Figure(3, "acknowledged runs lost by an end", lost, at_most=0)
-    halves = sum(one.found.halves + one.found.strangers + one.found.open for one in seen)
+    stores = [left.contents for left in lefts]
+    halves = sum(store.halves + store.strangers + store.open for store in stores)
     yield Figure(4, "runs kept by half, or left open after the next start", halves, at_most=0)
-    ends = [one for one in seen if one.how not in SUDDEN]
-    longest = max(one.seen.left_s for one in ends)
+    ends = [left for left in lefts if left.how not in SUDDEN]
+    longest = max(left.process.left_s for left in ends)
     yield Figure(1, "seconds from the end of the host to that of its process", longest,
                  at_most=EXIT_S + 3.0)  # fmt: skip
-    plain = [one for one in ends if one.how in {"end", "sys.exit", "raise", "sigterm handled"}]
-    apart = sum(abs(one.unaccounted) for one in plain)
+    plain = [left for left in ends if left.how in {"end", "sys.exit", "raise", "sigterm handled"}]
+    apart = sum(abs(left.unaccounted) for left in plain)
     yield Figure(4, "events neither stored nor counted at an orderly end", apart, at_most=0)
 
 
@@ -134,7 +135,7 @@ def _left(how: str, runs: int) -> Left:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.sqlite"
         interval = "8" if how == "updating" else "1000000"
-        seen = played(
+        process = played(
             path,
             *("leave", how, runs),
             deadline_s=PATIENCE_S,
@@ -142,7 +143,7 @@ def _left(how: str, runs: int) -> Left:
         )
         if how in SUDDEN:
             played(path, "updates", 0, 0)  # a next start, which ends what was left open
-        return Left(how, seen, kept(path))
+        return Left(how, process, kept(path))
 
 
 def _locked(tier: Tier) -> Iterator[Figure]:
@@ -173,19 +174,19 @@ def _locked(tier: Tier) -> Iterator[Figure]:
 def _tangled(tier: Tier) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.sqlite"
-        seen = played(
+        process = played(
             path, TANGLED_CALLS[tier], module="tests.proof.tangle_play", deadline_s=PATIENCE_S
         )
-    by = seen.told.get("by")
+    by = process.facts.get("by")
     calls = sum(by.values()) if isinstance(by, dict) else 0
     yield Figure(1, "calls from threads, signals, finalisers, weak references, loggers and hooks",
                  calls, at_least=300)  # fmt: skip
-    ended = seen.code != 0 or seen.told.get("flushed") is not True
+    ended = process.code != 0 or process.facts.get("flushed") is not True
     yield Figure(1, "deadlocks and crashes among them", ended, at_most=0)
-    yield Figure(1, "exceptions that came out of them", len(seen.names("raised")), at_most=0)
-    yield Figure(1, "children forked in between that failed", seen.failures(), at_most=0)
-    yield Figure(1, "of these left alone by a busy store, which said so", seen.number("alone"),
-                 at_most=max(1.0, len(seen.names("codes")) / 2))  # fmt: skip
+    yield Figure(1, "exceptions that came out of them", len(process.names("raised")), at_most=0)
+    yield Figure(1, "children forked in between that failed", process.failures(), at_most=0)
+    yield Figure(1, "of these left alone by a busy store, which said so", process.number("alone"),
+                 at_most=max(1.0, len(process.names("codes")) / 2))  # fmt: skip
 
 
 def _updaters(tier: Tier) -> Iterator[Figure]:
@@ -200,7 +201,7 @@ def _updaters(tier: Tier) -> Iterator[Figure]:
         store = SqliteStore.open(path)
         for number in range(ROUNDS[tier]):
             holder = _holder(store)
-            victim = next((one for one in running if f":{one.pid}:" in holder), None)
+            victim = next((process for process in running if f":{process.pid}:" in holder), None)
             victim = victim or chance.choice(running)
             victim.send_signal(signal.SIGKILL)
             waits.append(_next_update(store))
@@ -208,24 +209,24 @@ def _updaters(tier: Tier) -> Iterator[Figure]:
             over.append(victim)
             running.append(_updating(path, 10 + number))
         _wait_for_updates(store, 6)
-        for one in running:
-            one.send_signal(signal.SIGINT if chance.random() < 0.5 else signal.SIGTERM)
-        acknowledged = {text for one in [*over, *running] for text in _acknowledged(one)}
+        for process in running:
+            process.send_signal(signal.SIGINT if chance.random() < 0.5 else signal.SIGTERM)
+        acknowledged = {text for process in [*over, *running] for text in _acknowledged(process)}
         last = played(path, "updates", 9_000_000, 0.5)
         rows = sorted(store.policies.updates(), key=lambda row: row.update)
         store.close()
-        found = kept(path, name="update")
+        contents = kept(path, name="update")
     bounds = [(row.first_ready, row.last_ready) for row in rows if row.executed]
     twice = sum(later[0] <= row[1] for row, later in pairwise(bounds))
-    made = [row.version for row in rows if row.executed]
+    versions_made = [row.version for row in rows if row.executed]
     yield Figure(5, "updates made by four processes on one file", len(rows), at_least=5)
     yield Figure(5, "updates that two made at once, or versions given twice",
-                 twice + len(made) - len({*made}), at_most=0)  # fmt: skip
+                 twice + len(versions_made) - len({*versions_made}), at_most=0)  # fmt: skip
     yield Figure(5, "seconds until another made updates after the updater was killed", max(waits),
                  at_most=LEASE_S + 8.0)  # fmt: skip
     yield Figure(3, "acknowledged runs lost by processes killed at random",
-                 len(acknowledged - found.ids), at_most=0)  # fmt: skip
-    bad = found.open + (found.integrity != "ok") + (last.code != 0)
+                 len(acknowledged - contents.ids), at_most=0)  # fmt: skip
+    bad = contents.open + (contents.integrity != "ok") + (last.code != 0)
     yield Figure(3, "runs left open, or stores damaged, after the next start", bad, at_most=0)
 
 
@@ -251,17 +252,17 @@ def _acknowledged(process: subprocess.Popen[str]) -> list[str]:
 
 
 def _json(line: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(line)
-    return found
+    data: dict[str, object] = json.loads(line)
+    return data
 
 
 def _holder(store: SqliteStore) -> str:
     """Wait until somebody makes an update, and return who."""
     until = time.monotonic() + 30.0
     while time.monotonic() < until:
-        found = store.leases.holder(LEASE, now=time.time())
-        if found and store.policies.updates(limit=1):
-            return found
+        holder = store.leases.holder(LEASE, now=time.time())
+        if holder and store.policies.updates(limit=1):
+            return holder
         time.sleep(0.002)
     return ""
 

@@ -1,4 +1,4 @@
-"""Finding the proofs, running them, and keeping what came of them for the page."""
+"""Finding the proofs, running them, and keeping their figures for the page."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import tests.proof
-from tests.proof.figures import Figure, Prove, Proven, Tier, Told
+from tests.proof.figures import Figure, Progress, Prove, Proven, Tier
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "docs/reliability.json"
@@ -26,8 +26,8 @@ _STAMP = ("date", "commit", "machine")
 
 def names() -> list[str]:
     """Return every proof there is: modules of this package that end in ``_proof``."""
-    found = (module.name for module in pkgutil.iter_modules(tests.proof.__path__))
-    return sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
+    module_names = (module.name for module in pkgutil.iter_modules(tests.proof.__path__))
+    return sorted(name.removesuffix(_SUFFIX) for name in module_names if name.endswith(_SUFFIX))
 
 
 def proof(name: str) -> Prove:
@@ -36,16 +36,16 @@ def proof(name: str) -> Prove:
     return prove
 
 
-def proven(name: str, tier: Tier, told: Told) -> Proven:
+def proven(name: str, tier: Tier, progress: Progress) -> Proven:
     """Run a proof to its end."""
     began = time.monotonic()
-    figures = tuple(proof(name)(tier, told))
+    figures = tuple(proof(name)(tier, progress))
     return Proven(name, time.monotonic() - began, figures)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure as it is kept: with where and when it was found."""
+    """One figure as it is kept: with where and when it was measured."""
 
     proof: str
     figure: Figure
@@ -55,8 +55,8 @@ class Row:
     machine: str
 
 
-def keep(found: Iterable[Proven], tier: Tier) -> None:
-    """Put what came of proofs in the place of what was kept of them."""
+def keep(results: Iterable[Proven], tier: Tier) -> None:
+    """Replace the kept figures of proofs."""
     before = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     stamp = {
         "tier": tier.value,
@@ -64,35 +64,37 @@ def keep(found: Iterable[Proven], tier: Tier) -> None:
         "commit": _git("rev-parse", "--short", "HEAD"),
         "machine": machine(),
     }
-    for one in found:
-        figures = [figure._asdict() for figure in one.figures]
-        before[one.name] = {**stamp, "seconds": round(one.seconds, 1), "figures": figures}
+    for result in results:
+        figures = [figure._asdict() for figure in result.figures]
+        before[result.name] = {**stamp, "seconds": round(result.seconds, 1), "figures": figures}
     KEPT.write_text(json.dumps(before, indent=2, sort_keys=True) + "\n")
 
 
 def kept() -> list[Row]:
-    """Return everything that is kept, by promise and proof."""
+    """Return all kept figures, sorted by promise and proof."""
     if not KEPT.exists():
         return []
     rows = [
-        Row(name, Figure(**figure), *(one[part] for part in ("tier", *_STAMP)))
-        for name, one in json.loads(KEPT.read_text()).items()
-        for figure in one["figures"]
+        Row(name, Figure(**figure), *(entry[part] for part in ("tier", *_STAMP)))
+        for name, entry in json.loads(KEPT.read_text()).items()
+        for figure in entry["figures"]
     ]
     return sorted(rows, key=lambda row: (row.figure.promise, row.proof))
 
 
 def figures_reference() -> str:
-    """Return what is kept as Markdown: a table for each promise; where and when it was found."""
+    """Return the kept figures as Markdown: a table for each promise, and the stamps of proofs."""
     rows = kept()
     text = ""
     for promise in sorted({row.figure.promise for row in rows}):
-        told = [
+        table_rows = [
             (f"`{row.proof}`", row.figure.what, _shown(row.figure.found), row.figure.bound)
             for row in rows
             if row.figure.promise == promise
         ]
-        text += f"\n### Promise {promise}\n\n" + _table(("proof", "what", "found", "bound"), told)
+        text += f"\n### Promise {promise}\n\n" + _table(
+            ("proof", "what", "found", "bound"), table_rows
+        )
     stamps = {
         (f"`{row.proof}`", row.tier, row.date, f"`{row.commit}`", row.machine) for row in rows
     }
@@ -109,7 +111,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def machine() -> str:
-    """Say on what it ran."""
+    """Return a description of this machine."""
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} "
         f"{platform.release().split('-')[0]}, Python {platform.python_version()}, "

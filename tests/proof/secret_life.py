@@ -26,7 +26,7 @@ RUNS = 24
 
 
 class _Leaking:
-    """A plugin that says secrets whenever it is asked."""
+    """A plugin whose every error contains secrets."""
 
     def __init__(self, secrets: list[str]) -> None:
         self._secrets = cycle(secrets)
@@ -45,13 +45,13 @@ def live(secrets: list[str]) -> None:
     manager = pluggy.PluginManager("host")
     manager.register(_Leaking(secrets))
     tau_live.attach(manager)
-    told = cycle(secrets)
+    secret = cycle(secrets)
     for number in range(RUNS):
-        _one(number, [next(told) for _ in range(12)])
+        _run_once(number, [next(secret) for _ in range(12)])
     print("flushed", tau_live.flush(30.0), flush=True)
 
 
-def _one(number: int, s: list[str]) -> None:
+def _run_once(number: int, s: list[str]) -> None:
     try:
         with tau_live.run(
             "support", key=f"{number}-{s[0]}", session=s[1], metadata={"env": [{"x": s[2]}]}

@@ -14,7 +14,7 @@ from pathlib import Path
 from tau_live.core.events import Event
 from tau_live.core.redaction import Redactor
 from tests.proof.benign import benign, lists_of
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 from tests.proof.planted import FORMS, KINDS, TOLD_BY_WORDS, WHOLE, Secret, is_left, pieces
 
 ROOT = Path(__file__).parents[2]
@@ -35,15 +35,15 @@ for call in json.loads(sys.argv[1]):
 """
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Plant, look, and count."""
-    told(0, 4)
+    progress(0, 4)
     yield from _recall(tier)
-    told(1, 4)
+    progress(1, 4)
     yield from _false_alarms(tier)
-    told(3, 4)
+    progress(3, 4)
     yield from _nowhere(tier)
-    told(4, 4)
+    progress(4, 4)
 
 
 def _recall(tier: Tier) -> Iterator[Figure]:
@@ -63,8 +63,8 @@ def _recall(tier: Tier) -> Iterator[Figure]:
                 left[form] += is_left(hidden, kept)
     yield Figure(7, "kinds of secrets that were planted", len(KINDS), at_least=25)
     yield Figure(7, "secrets planted, drawn at random", planted.total())
-    found = 100.0 * (1.0 - left.total() / planted.total())
-    yield Figure(7, "secrets found, in percent", found, at_least=99.0)
+    percent = 100.0 * (1.0 - left.total() / planted.total())
+    yield Figure(7, "secrets found, in percent", percent, at_least=99.0)
     for form in FORMS:
         share = 100.0 * (1.0 - left[form] / planted[form])
         yield Figure(7, f"of those hidden as: {form}", share, at_least=97.0)
@@ -94,13 +94,13 @@ def _nowhere(tier: Tier) -> Iterator[Figure]:
         folder = Path(name)
         outputs = _lived(folder, secrets)
         outputs |= _read_out(folder)
-        looked = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    found = _found(secrets, {**{str(p): b for p, b in looked.items()}, **outputs})
-    size = sum(map(len, [*looked.values(), *outputs.values()]))
+        files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    hits = _hits(secrets, {**{str(p): b for p, b in files.items()}, **outputs})
+    size = sum(map(len, [*files.values(), *outputs.values()]))
     yield Figure(7, "bytes looked at: database, WAL, recording, reports, logs, output", size,
                  at_least=100_000)  # fmt: skip
     yield Figure(7, "secrets handed over in a whole life", len(secrets), at_least=25)
-    yield Figure(7, "secrets found again in any of these bytes", len(found), at_most=0)
+    yield Figure(7, "secrets found again in any of these bytes", len(hits), at_most=0)
 
 
 def _lived(folder: Path, secrets: list[Secret]) -> dict[str, bytes]:
@@ -113,7 +113,7 @@ def _lived(folder: Path, secrets: list[Secret]) -> dict[str, bytes]:
     ) as process:  # fmt: skip
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a pipe was asked for")
-        process.stdin.write(json.dumps([one.text for one in secrets]).encode() + b"\n")
+        process.stdin.write(json.dumps([secret.text for secret in secrets]).encode() + b"\n")
         process.stdin.flush()
         printed = process.stdout.readline() + process.stdout.readline()
         alive = {f"alive {p}": p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -130,18 +130,18 @@ def _lived(folder: Path, secrets: list[Secret]) -> dict[str, bytes]:
 
 
 def _read_out(folder: Path) -> dict[str, bytes]:
-    """Return what every command that reads tells of the store."""
-    rollouts = json.loads(_told(folder, [("rollouts", "--json")]))["rollouts"]
+    """Return the output of every command that reads the store."""
+    rollouts = json.loads(_output_of(folder, [("rollouts", "--json")]))["rollouts"]
     id_, again = rollouts[0]["rollout_id"], str(folder / "again.sqlite")
     calls = [
         *READS,
         ("show", id_), ("show", id_, "--json"), ("why", f"{id_}:attempt-1:decision-1"),
         ("--verbose", "replay", str(folder / "events.jsonl"), "--store", again),
     ]  # fmt: skip
-    return {"commands": _told(folder, calls)}
+    return {"commands": _output_of(folder, calls)}
 
 
-def _told(folder: Path, calls: list[tuple[str, ...]]) -> bytes:
+def _output_of(folder: Path, calls: list[tuple[str, ...]]) -> bytes:
     """Return the output of some commands, called one after the other in one process."""
     command = [sys.executable, "-c", CALLS, json.dumps(calls)]
     done = subprocess.run(command, cwd=ROOT, env=_environ(folder), capture_output=True, check=True)
@@ -160,10 +160,10 @@ def _environ(folder: Path) -> dict[str, str]:
     }
 
 
-def _found(secrets: list[Secret], looked: Mapping[str, bytes]) -> list[tuple[str, str]]:
+def _hits(secrets: list[Secret], files: Mapping[str, bytes]) -> list[tuple[str, str]]:
     return [
         (secret.kind, name)
         for secret in secrets
-        for name, content in looked.items()
+        for name, content in files.items()
         if any(part.encode() in content for part in pieces(secret.core))
     ]

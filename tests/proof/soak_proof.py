@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 
 from tests.bench.living import KEPT, lived
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 
 EVENTS = {Tier.QUICK: 20_000, Tier.LONG: 1_000_000}
 OPEN = {Tier.QUICK: 500, Tier.LONG: 5_000}
 MB = 1e6
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Let runs come, learn and go, with a store that keeps a thousand of them."""
     opened = lived("open", OPEN[tier])
-    told(1, 3)
+    progress(1, 3)
     queued = lived("queued", EVENTS[tier] // 4)
-    told(2, 3)
+    progress(2, 3)
     soak = lived("soak", EVENTS[tier])
-    told(3, 3)
+    progress(3, 3)
     after = f"after {soak['events']:,.0f} events"
     yield Figure(1, "bytes of memory for an open run", opened["bytes_each"], at_most=8_192)
     yield Figure(1, "bytes of memory for a waiting event", queued["bytes_each"], at_most=2_048)

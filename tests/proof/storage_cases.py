@@ -1,4 +1,4 @@
-"""What can happen to a store's file, on a real file system and under a real process."""
+"""Events that can happen to a store's file, on a real file system and under a real process."""
 
 import json
 import os
@@ -25,11 +25,11 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 30.0
 PAGE = 4096
 
-_one_terminal = threading.Lock()
+_terminal_lock = threading.Lock()
 
 
-class Worked(TypedDict):
-    """What a host says of some runs."""
+class WorkResult(TypedDict):
+    """A host's report on some runs."""
 
     raised: int
     strange: int
@@ -39,22 +39,22 @@ class Worked(TypedDict):
 
 
 @dataclass
-class Found:
-    """What came of one case.
+class Outcome:
+    """The outcome of one case.
 
     Attributes:
-        name: Of the case.
-        raised: Exceptions that reached the host.
-        strange: Answers that were not among the options.
-        sources: Who decided while it lasted: ``policy`` or ``default``.
-        slowest_ms: The most that a run took of the host's thread.
-        said: Whether the snapshot, the log or the doctor said so.
-        said_often: The most often that the log said the same.
-        acknowledged: Runs that were said to be stored, where the file survived.
-        lost: How many of these are not.
-        deleted: Files with something in them that are under no name any more.
+        name: The name of the case.
+        raised: The number of exceptions that reached the host.
+        strange: The number of answers that were not among the options.
+        sources: The decisions by their source while it lasted: ``policy`` or ``default``.
+        slowest_ms: The longest run, in ms of the host's thread.
+        reported: Whether the snapshot, the log or the doctor reported it.
+        repeats: The largest number of equal log lines.
+        acknowledged: The number of acknowledged runs, where the file survived.
+        lost: The number of these that are not stored.
+        deleted: The number of files with contents that have no name any more.
         recovered: Whether it went on in the end.
-        by_itself: Whether nobody had to do anything but take the cause away.
+        by_itself: Whether that took nothing but removing the cause.
         recovery_s: How long that took.
     """
 
@@ -63,8 +63,8 @@ class Found:
     strange: int = 0
     sources: dict[str, int] = field(default_factory=dict)
     slowest_ms: float = 0.0
-    said: bool = False
-    said_often: int = 0
+    reported: bool = False
+    repeats: int = 0
     acknowledged: int = 0
     lost: int = 0
     deleted: int = 0
@@ -76,11 +76,11 @@ class Found:
 class Host:
     """A process that works with tau-live attached."""
 
-    def __init__(self, store: Path | str, found: Found, *, gone: Path | None = None,
+    def __init__(self, store: Path | str, outcome: Outcome, *, gone: Path | None = None,
                  environ: dict[str, str] | None = None) -> None:  # fmt: skip
         own = {name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")}
         roots = os.pathsep.join(path for path in sys.path if path)
-        self._found = found
+        self._outcome = outcome
         arguments = [str(store), *([str(gone)] if gone else [])]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.proof.storage_host", *arguments],
@@ -90,24 +90,24 @@ class Host:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._said()
+        self._read_answer()
         self._works = 0
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
-    def said_anything(self) -> bool:
-        """Say whether its log has anything in it."""
+    def has_logged(self) -> bool:
+        """Return whether its log has anything in it."""
         return bool(self.ask("state")["log"])
 
-    def _said(self) -> dict[str, object]:
+    def _read_answer(self) -> dict[str, object]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            self._found.raised += 1
-            raise RuntimeError(f"{self._found.name}: the host ended with {self._process.wait()}")
+            self._outcome.raised += 1
+            raise RuntimeError(f"{self._outcome.name}: the host ended with {self._process.wait()}")
         answer: dict[str, object] = json.loads(line)
         return answer
 
@@ -116,33 +116,33 @@ class Host:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
-        return self._said()
+        return self._read_answer()
 
     def work(self, number: int = 20) -> list[str]:
         """Let it run agents; return the ids of their rollouts."""
         self._works += 1
-        did: Worked = self.ask(f"work {number} {self._process.pid}-{self._works}")  # type: ignore[assignment]  # JSON
-        self._found.raised += did["raised"]
-        self._found.strange += did["strange"]
-        self._found.slowest_ms = max(self._found.slowest_ms, did["slowest_ms"])
-        self._found.sources = dict(did["sources"])
+        did: WorkResult = self.ask(f"work {number} {self._process.pid}-{self._works}")  # type: ignore[assignment]  # JSON
+        self._outcome.raised += did["raised"]
+        self._outcome.strange += did["strange"]
+        self._outcome.slowest_ms = max(self._outcome.slowest_ms, did["slowest_ms"])
+        self._outcome.sources = dict(did["sources"])
         return did["ids"]
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Say whether everything was stored in time."""
+        """Return whether everything was stored in time."""
         return self.ask(f"flush {timeout_s}")["flushed"] is True
 
     def gate(self) -> dict[str, object]:
-        """Return the gate as it sees it."""
-        found = self.ask("state")["gate"]
-        return found if isinstance(found, dict) else {}
+        """Return the gate of its snapshot."""
+        gate = self.ask("state")["gate"]
+        return gate if isinstance(gate, dict) else {}
 
-    def says(self) -> bool:
-        """Return whether anything says that all is not well, and note how often the log did."""
+    def reports_trouble(self) -> bool:
+        """Return whether it reports trouble, and note the largest number of equal log lines."""
         state = self.ask("state")
         log = [str(line) for line in state["log"]] if isinstance(state["log"], list) else []
         lines = [line for line in log if "store_fails" in line or "store_busy" in line]
-        self._found.said_often = max([self._found.said_often, *map(lines.count, lines)])
+        self._outcome.repeats = max([self._outcome.repeats, *map(lines.count, lines)])
         gate = state["gate"]
         held = isinstance(gate, dict) and gate["state"] == "hold"
         return bool(log) and (held or bool(state["store_trouble"]) or bool(lines))
@@ -171,10 +171,10 @@ class Host:
 
 
 @contextmanager
-def host(store: Path | str, found: Found, *, gone: Path | None = None,
+def host(store: Path | str, outcome: Outcome, *, gone: Path | None = None,
          environ: dict[str, str] | None = None) -> Iterator[Host]:  # fmt: skip
     """Run a host that is gone at the end whatever happens."""
-    started = Host(store, found, gone=gone, environ=environ)
+    started = Host(store, outcome, gone=gone, environ=environ)
     try:
         yield started
     finally:
@@ -184,7 +184,7 @@ def host(store: Path | str, found: Found, *, gone: Path | None = None,
 
 def command(store: Path, *arguments: str) -> Result:
     """Call ``tau-live`` as an operator does."""
-    with _one_terminal:
+    with _terminal_lock:
         return CliRunner().invoke(
             main, [*arguments, "--store", str(store)], env={"TAU_LIVE_RL": "1"}
         )
@@ -196,7 +196,7 @@ def reset(store: Path) -> bool:
 
 
 def stored(store: Path, ids: list[str]) -> int:
-    """Return how many of the rollouts are in a store."""
+    """Return the number of the rollouts that are in a store."""
     opened = SqliteStore.open(store)
     try:
         return sum(opened.rollouts.find_rollout(id_) is not None for id_ in ids)
@@ -205,7 +205,7 @@ def stored(store: Path, ids: list[str]) -> int:
 
 
 def inodes(folder: Path) -> set[int]:
-    """Return which databases are in a folder, under whatever name.
+    """Return the inodes of the databases in a folder, under whatever name.
 
     Not their logs: SQLite itself removes them when all of it is in the database.
     """
@@ -241,7 +241,7 @@ def mounted(folder: Path, *, size: str) -> Iterator[Path]:
 
 
 def can_mount(folder: Path) -> bool:
-    """Say whether a file system can be mounted here."""
+    """Return whether a file system can be mounted here."""
     if os.getuid() != 0 or shutil.which("mount") is None:
         return False
     try:
@@ -272,11 +272,11 @@ def zeroed(path: Path, rng: random.Random) -> None:
             file.write(bytes(PAGE))
 
 
-Hurt = Callable[[Path, random.Random], None]
+Damage = Callable[[Path, random.Random], None]
 
 
-def asked(module: str, *arguments: str) -> dict[str, object]:
-    """Run a module in a process of its own and return what it prints last."""
+def run_module(module: str, *arguments: str) -> dict[str, object]:
+    """Run a module in a process of its own and return the JSON that it prints last."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("TAU_LIVE")}
     roots = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
@@ -288,5 +288,5 @@ def asked(module: str, *arguments: str) -> dict[str, object]:
         timeout=900,
         check=True,
     )
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return result

@@ -13,20 +13,20 @@ from pathlib import Path
 
 from tau_live.store.sqlite.store import SqliteStore
 from tests.proof.storage_cases import (
-    Found,
+    Damage,
     Host,
-    Hurt,
-    asked,
+    Outcome,
     command,
     host,
     inodes,
     locked,
     mounted,
     reset,
+    run_module,
     stored,
 )
 
-Happening = Callable[[Path], Found]
+Happening = Callable[[Path], Outcome]
 _FILLER = "filler"
 
 
@@ -43,165 +43,170 @@ def _fill(folder: Path) -> Path:
     return filler
 
 
-def full_disk(folder: Path) -> Found:
+def full_disk(folder: Path) -> Outcome:
     """The disk is really full, then it is not."""
-    found = Found("full disk")
-    with mounted(folder / "disk", size="24m") as disk, host(disk / "store.sqlite", found) as one:
-        ids = one.work()
-        assert one.flush()
+    outcome = Outcome("full disk")
+    with (
+        mounted(folder / "disk", size="24m") as disk,
+        host(disk / "store.sqlite", outcome) as process,
+    ):
+        ids = process.work()
+        assert process.flush()
         filler = _fill(disk)
-        while one.gate().get("state") == "pass":
-            one.work(5)
-        one.work()
-        found.said = one.says()
-        _mended(found, one, disk / "store.sqlite", ids, mend=filler.unlink)
-    return found
+        while process.gate().get("state") == "pass":
+            process.work(5)
+        process.work()
+        outcome.reported = process.reports_trouble()
+        _mended(outcome, process, disk / "store.sqlite", ids, mend=filler.unlink)
+    return outcome
 
 
-def full_at_start(folder: Path) -> Found:
+def full_at_start(folder: Path) -> Outcome:
     """The disk is full before the store can be made."""
-    found = Found("full disk at the start")
+    outcome = Outcome("full disk at the start")
     with mounted(folder / "disk", size="24m") as disk:
         filler = _fill(disk)
-        with host(disk / "store.sqlite", found) as one:
-            one.until("hold")
-            one.work()
-            found.said = one.says()
-            _mended(found, one, disk / "store.sqlite", [], mend=filler.unlink)
-    return found
+        with host(disk / "store.sqlite", outcome) as process:
+            process.until("hold")
+            process.work()
+            outcome.reported = process.reports_trouble()
+            _mended(outcome, process, disk / "store.sqlite", [], mend=filler.unlink)
+    return outcome
 
 
-def no_file_may_grow(folder: Path) -> Found:
-    """The process may not let files grow: a full disk for whom mounts nothing."""
-    found = Found("files may not grow")
-    with host(folder / "store.sqlite", found) as one:
-        ids = one.work()
-        assert one.flush()
-        _, hard = resource.prlimit(one.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(one.pid, resource.RLIMIT_FSIZE, (4096, hard))
-        while one.gate().get("state") == "pass":
-            one.work(5)
-        one.work()
-        found.said = one.says()
+def no_file_may_grow(folder: Path) -> Outcome:
+    """The process may not let files grow: a full disk where nothing can be mounted."""
+    outcome = Outcome("files may not grow")
+    with host(folder / "store.sqlite", outcome) as process:
+        ids = process.work()
+        assert process.flush()
+        _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4096, hard))
+        while process.gate().get("state") == "pass":
+            process.work(5)
+        process.work()
+        outcome.reported = process.reports_trouble()
         _mended(
-            found, one, folder / "store.sqlite", ids,
-            mend=lambda: resource.prlimit(one.pid, resource.RLIMIT_FSIZE, (hard, hard)),
+            outcome, process, folder / "store.sqlite", ids,
+            mend=lambda: resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (hard, hard)),
         )  # fmt: skip
-    return found
+    return outcome
 
 
 def locked_for(seconds: float) -> Happening:
     """Return what happens when another process keeps the store locked for so long."""
 
-    def happens(folder: Path) -> Found:
-        found = Found(f"locked for {seconds:g} s")
+    def happens(folder: Path) -> Outcome:
+        outcome = Outcome(f"locked for {seconds:g} s")
         store = folder / "store.sqlite"
-        with host(store, found) as one:
-            ids = one.work()
-            assert one.flush()
+        with host(store, outcome) as process:
+            ids = process.work()
+            assert process.flush()
             with locked(store):
                 until = time.monotonic() + seconds
                 while time.monotonic() < until:
-                    ids += one.work(5)
+                    ids += process.work(5)
                     time.sleep(min(0.5, max(0.0, until - time.monotonic())))
-                decided = dict(found.sources)
-                found.said = one.says() or seconds < 5.5  # a wait that nobody notices
+                decided = dict(outcome.sources)
+                outcome.reported = (
+                    process.reports_trouble() or seconds < 5.5
+                )  # a wait that nobody notices
             began = time.monotonic()
-            found.recovered = one.flush(30.0) and one.gate()["state"] == "pass"
-            found.recovery_s = time.monotonic() - began
-            found.by_itself = True
-            found.acknowledged, found.lost = len(ids), len(ids) - stored(store, ids)
-            found.sources = decided
-            one.end()
-        return found
+            outcome.recovered = process.flush(30.0) and process.gate()["state"] == "pass"
+            outcome.recovery_s = time.monotonic() - began
+            outcome.by_itself = True
+            outcome.acknowledged, outcome.lost = len(ids), len(ids) - stored(store, ids)
+            outcome.sources = decided
+            process.end()
+        return outcome
 
     return happens
 
 
 def _mended(
-    found: Found, one: Host, store: Path, ids: list[str], *, mend: Callable[[], object]
+    outcome: Outcome, process: Host, store: Path, ids: list[str], *, mend: Callable[[], object]
 ) -> None:
-    while_it_lasted = dict(found.sources)
+    while_it_lasted = dict(outcome.sources)
     mend()
-    found.recovery_s = one.until("pass")
-    found.by_itself = found.recovery_s < float("inf")
-    ids = [*ids, *one.work()]
-    found.recovered = one.flush(60.0) and found.sources.get("policy", 0) > 0
-    found.sources = while_it_lasted
-    found.acknowledged = len(ids)
-    found.lost = len(ids) - stored(store, ids)
-    one.end()
+    outcome.recovery_s = process.until("pass")
+    outcome.by_itself = outcome.recovery_s < float("inf")
+    ids = [*ids, *process.work()]
+    outcome.recovered = process.flush(60.0) and outcome.sources.get("policy", 0) > 0
+    outcome.sources = while_it_lasted
+    outcome.acknowledged = len(ids)
+    outcome.lost = len(ids) - stored(store, ids)
+    process.end()
 
 
 def under_way(name: str, spoil: Callable[[Path], object], *, survives: bool = False) -> Happening:
     """Return what happens when a file is spoiled under a running host.
 
     Args:
-        name: Of the case.
+        name: The name of the case.
         spoil: Spoils the file.
         survives: Whether the file is still the same, with all that is in it.
     """
 
-    def happens(folder: Path) -> Found:
-        found = Found(name)
+    def happens(folder: Path) -> Outcome:
+        outcome = Outcome(name)
         store = folder / "store.sqlite"
-        with host(store, found) as one:
-            one.work(60)
-            assert one.flush()
+        with host(store, outcome) as process:
+            process.work(60)
+            assert process.flush()
             before = inodes(folder)
             spoil(store)
-            before &= inodes(folder)  # what the case itself did away with is not counted
+            before &= inodes(folder)  # files that the case itself removed are not counted
             until = time.monotonic() + 8.0
-            while not one.says() and time.monotonic() < until:
-                one.work(5)
-            one.work()
-            found.said = one.says()
-            found.deleted = len(before - inodes(folder))
-            _repaired(found, one, store)
-        return found
+            while not process.reports_trouble() and time.monotonic() < until:
+                process.work(5)
+            process.work()
+            outcome.reported = process.reports_trouble()
+            outcome.deleted = len(before - inodes(folder))
+            _repaired(outcome, process, store)
+        return outcome
 
     return happens
 
 
-def _repaired(found: Found, one: Host, store: Path) -> None:
+def _repaired(outcome: Outcome, process: Host, store: Path) -> None:
     """Do what the doctor advises, until the host works again."""
     began = time.monotonic()
-    while_it_lasted = dict(found.sources)
+    while_it_lasted = dict(outcome.sources)
     before = inodes(store.parent)
     doctor = command(store, "doctor")
     if "set-aside" in doctor.stdout:
         command(store, "set-aside", "--reason", "proof")
-        one.until("hold", patience_s=5.0)  # within a second it notices that the file is another
-    if one.until("pass", patience_s=2.0) == float("inf"):
+        process.until("hold", patience_s=5.0)  # within a second it notices that the file is another
+    if process.until("pass", patience_s=2.0) == float("inf"):
         reset(store)
-    one.until("pass", patience_s=10.0)
-    ids = one.work()
-    found.recovered = one.flush(60.0) and one.gate().get("state") == "pass"
-    found.recovered = found.recovered and stored(store, ids) == len(ids)
-    found.recovery_s = time.monotonic() - began
-    found.deleted += len(before - inodes(store.parent))
-    found.sources = while_it_lasted
-    one.end()
+    process.until("pass", patience_s=10.0)
+    ids = process.work()
+    outcome.recovered = process.flush(60.0) and process.gate().get("state") == "pass"
+    outcome.recovered = outcome.recovered and stored(store, ids) == len(ids)
+    outcome.recovery_s = time.monotonic() - began
+    outcome.deleted += len(before - inodes(store.parent))
+    outcome.sources = while_it_lasted
+    process.end()
 
 
 def at_start(name: str, prepare: Callable[[Path], Callable[[], object]]) -> Happening:
     """Return what happens when a host starts where the store cannot be used, and then can.
 
     Args:
-        name: Of the case.
-        prepare: Makes it so, and returns what mends it.
+        name: The name of the case.
+        prepare: Makes the store unusable, and returns the function that mends it.
     """
 
-    def happens(folder: Path) -> Found:
-        found = Found(name)
+    def happens(folder: Path) -> Outcome:
+        outcome = Outcome(name)
         store = folder / "inside" / "store.sqlite"
         store.parent.mkdir()
         mend = prepare(store)
-        with host(store, found) as one:
-            one.work()
-            found.said = one.says()
-            _mended(found, one, store, [], mend=mend)
-        return found
+        with host(store, outcome) as process:
+            process.work()
+            outcome.reported = process.reports_trouble()
+            _mended(outcome, process, store, [], mend=mend)
+        return outcome
 
     return happens
 
@@ -220,80 +225,80 @@ def a_newer_schema(store: Path) -> Callable[[], object]:
 
 
 def set_version(store: Path, version: int) -> None:
-    """Let a store say of which schema it is."""
+    """Set the schema version of a store."""
     with sqlite3.connect(store) as database:
         database.execute(f"pragma user_version = {version}")
     database.close()
 
 
-def read_only_mount(folder: Path) -> Found:
+def read_only_mount(folder: Path) -> Outcome:
     """A host starts on a read-only file system, which is made writable afterwards."""
-    found = Found("read-only file system")
+    outcome = Outcome("read-only file system")
     with mounted(folder / "disk", size="24m") as disk:
         store = disk / "store.sqlite"
         SqliteStore.open(store).close()
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        with host(store, found) as one:
-            one.work()
-            found.said = one.says()
+        with host(store, outcome) as process:
+            process.work()
+            outcome.reported = process.reports_trouble()
             _mended(
-                found, one, store, [],
+                outcome, process, store, [],
                 mend=lambda: subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True),
             )  # fmt: skip
-    return found
+    return outcome
 
 
-def no_home(folder: Path) -> Found:
+def no_home(folder: Path) -> Outcome:
     """There is no home, and the folder that the host runs in is gone: the default store."""
-    found = Found("no home, and the working directory is gone")
+    outcome = Outcome("no home, and the working directory is gone")
     gone = folder / "gone"
     gone.mkdir()
-    with host("-", found, gone=gone, environ={"HOME": "", "TAU_LIVE_RL": "1"}) as one:
-        one.work()
-        found.said = one.said_anything()
-        found.recovered = found.by_itself = True  # there is nothing to go back to
-        one.end()
-    return found
+    with host("-", outcome, gone=gone, environ={"HOME": "", "TAU_LIVE_RL": "1"}) as process:
+        process.work()
+        outcome.reported = process.has_logged()
+        outcome.recovered = outcome.by_itself = True  # there is nothing to go back to
+        process.end()
+    return outcome
 
 
-def damaged(base: Path, end: str, hurt: Hurt, seed: int) -> Happening:
+def damaged(base: Path, end: str, damage: Damage, seed: int) -> Happening:
     """Return what happens when a host starts on a killed one's store, and a file of it is damaged.
 
     Args:
         base: A folder with the store of a process that was killed.
-        end: Of the file: empty, or ``-wal``.
-        hurt: Damages a file.
-        seed: Says where.
+        end: The end of the file's name: empty, or ``-wal``.
+        damage: Damages a file.
+        seed: Determines where.
     """
 
-    def happens(folder: Path) -> Found:
-        found = Found(f"{hurt.__name__} {'log' if end else 'database'}")
+    def happens(folder: Path) -> Outcome:
+        outcome = Outcome(f"{damage.__name__} {'log' if end else 'database'}")
         shutil.copytree(base, folder / "store")
         store = folder / "store" / "store.sqlite"
         file = store.with_name(f"{store.name}{end}")
-        hurt(file, random.Random(seed))
+        damage(file, random.Random(seed))
         content, before = file.read_bytes(), inodes(folder)
-        with host(store, found) as one:
-            one.work()
-            one.flush(3.0)
-            found.said = _said_or_whole(one.says(), store, content, end)
-            found.deleted = len(before - inodes(folder))
-            _repaired(found, one, store)
-        return found
+        with host(store, outcome) as process:
+            process.work()
+            process.flush(3.0)
+            outcome.reported = _is_damage_reported(process.reports_trouble(), store, content, end)
+            outcome.deleted = len(before - inodes(folder))
+            _repaired(outcome, process, store)
+        return outcome
 
     return happens
 
 
-def _said_or_whole(says: bool, store: Path, content: bytes, end: str) -> bool:
-    """Say whether damage was said: by the host, by a kept copy of the log, or by the doctor."""
-    if says or not end:
-        return says or command(store, "doctor").exit_code == 1 or _is_whole(store)
+def _is_damage_reported(reported: bool, store: Path, content: bytes, end: str) -> bool:
+    """Return whether damage was reported, by host or doctor, or the damaged log was kept aside."""
+    if reported or not end:
+        return reported or command(store, "doctor").exit_code == 1 or _is_whole(store)
     kept = store.parent.glob(f"{store.name}.aside-*-wal")
     return any(file.read_bytes() == content for file in kept) or _lost_nothing(store, content)
 
 
 def _is_whole(store: Path) -> bool:
-    """Say whether SQLite finds nothing wrong: a byte of a text may be any byte."""
+    """Return whether SQLite finds nothing wrong: a byte of a text may be any byte."""
     database = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     try:
         return bool(database.execute("pragma integrity_check").fetchall() == [("ok",)])
@@ -304,23 +309,23 @@ def _is_whole(store: Path) -> bool:
 
 
 def _lost_nothing(store: Path, content: bytes) -> bool:
-    """Say whether all that the killed process had been told is stored is there all the same."""
+    """Return whether all runs that the killed process had acknowledged are stored nevertheless."""
     ids = (store.parent / "acknowledged").read_text().split()
     return bool(content) and stored(store, ids) == len(ids)
 
 
 def killed_store(folder: Path) -> Path:
     """Make the store of a process that was killed, with a log that nobody has read."""
-    found = Found("the base")
+    outcome = Outcome("the base")
     folder.mkdir()
     store = folder / "store.sqlite"
-    with host(store, found) as one:
-        ids = one.work(60)
-        assert one.flush(60.0)
+    with host(store, outcome) as process:
+        ids = process.work(60)
+        assert process.flush(60.0)
         with locked_out_of_checkpoints(store):
-            ids += one.work(60)
-            assert one.flush(60.0)
-            one.kill()
+            ids += process.work(60)
+            assert process.flush(60.0)
+            process.kill()
             (folder / "acknowledged").write_text(" ".join(ids))
             copy = folder.with_name("copy")
             shutil.copytree(folder, copy)
@@ -382,8 +387,8 @@ def slow_disk(store: Path, seconds: float) -> list[float]:
     Raises:
         RuntimeError: Not everything was stored in the end, or the disk was not slow.
     """
-    told = asked("tests.proof.slow_host", str(store), str(seconds))
-    took, synced = told["took_ms"], told["synced"]
-    if not isinstance(took, list) or not told["stored"] or not synced:
-        raise RuntimeError(f"a slow disk proved nothing: {told}")
+    result = run_module("tests.proof.slow_host", str(store), str(seconds))
+    took, synced = result["took_ms"], result["synced"]
+    if not isinstance(took, list) or not result["stored"] or not synced:
+        raise RuntimeError(f"a slow disk proved nothing: {result}")
     return sorted(float(ms) for ms in took)

@@ -1,4 +1,4 @@
-"""A host that does as it is told: ``python -m tests.proof.storage_host STORE``."""
+"""A host that obeys commands: ``python -m tests.proof.storage_host STORE``."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from tau_live.core.settings import Learner, Settings
 OPTIONS = ("a", "b", "c")
 
 
-class _Told(logging.Handler):
+class LogLines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
@@ -22,8 +22,8 @@ class _Told(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def worked(number: int, name: str) -> dict[str, object]:
-    """Run so many agents; say what reached the host, and what it was answered."""
+def run_agents(number: int, name: str) -> dict[str, object]:
+    """Run some agents; return the exceptions that reached the host, and its answers."""
     raised = strange = 0
     sources: dict[str, int] = {}
     ids = []
@@ -46,14 +46,14 @@ def worked(number: int, name: str) -> dict[str, object]:
 
 def main() -> None:
     """Attach, and answer each line of standard input with a line of JSON."""
-    told = _Told()
+    log_lines = LogLines()
     log = logging.getLogger("tau_live")
-    log.addHandler(told)
+    log.addHandler(log_lines)
     log.propagate = False
     os.environ["TAU_LIVE_RL"] = "1"
     given = sys.argv[1]
     gone = len(sys.argv) > 2 and sys.argv[2]
-    if gone:  # the folder in which the process runs is taken away from it
+    if gone:  # remove the folder in which the process runs
         os.chdir(gone)
         Path(gone).rmdir()
     wanted = Settings(store=Path(given), decide_deadline_ms=60_000.0, update_interval=8,
@@ -66,13 +66,13 @@ def main() -> None:
         match command:
             case "work":
                 number, name = argument.split()
-                answer = worked(int(number), name)
+                answer = run_agents(int(number), name)
             case "flush":
                 answer = {"flushed": tau_live.flush(float(argument))}
             case "state":
-                found = tau_live.snapshot()
-                answer = {name: found.get(name) for name in ("gate", "store_trouble", "refused")}
-                answer["log"] = told.lines
+                snapshot = tau_live.snapshot()
+                answer = {name: snapshot.get(name) for name in ("gate", "store_trouble", "refused")}
+                answer["log"] = log_lines.lines
             case "end":
                 tau_live.detach()
         print(json.dumps(answer), flush=True)

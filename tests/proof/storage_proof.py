@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.proof import storage_happenings as on
-from tests.proof.figures import Figure, Tier, Told
-from tests.proof.storage_cases import Found, can_mount, flipped, zeroed
+from tests.proof.figures import Figure, Progress, Tier
+from tests.proof.storage_cases import Outcome, can_mount, flipped, zeroed
 
 PROCESSES = {Tier.QUICK: 6, Tier.LONG: 3}
 """At once: a case mostly waits, and 60 s of a lock would end no test."""
@@ -21,41 +21,43 @@ DAMAGES = 50
 """For each file and kind of damage, in the long tier."""
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Let everything happen that can be made to happen here."""
     with tempfile.TemporaryDirectory() as folder:
         with ThreadPoolExecutor(1) as beside:
-            slow_ones = beside.submit(_slow, Path(folder), tier)
-            found = _happened(Path(folder), tier, told)
-            slow = slow_ones.result()
-    names = {one.name for one in found}
-    for one in found:
-        if one.raised or not (one.said and one.recovered) or one.lost or one.deleted:
-            print(one, file=sys.stderr)
-    yield Figure(1, "things that happened to a store", len(found), at_least=15)
+            slow_runs = beside.submit(_slow, Path(folder), tier)
+            outcomes = _run_cases(Path(folder), tier, progress)
+            slow = slow_runs.result()
+    names = {outcome.name for outcome in outcomes}
+    for outcome in outcomes:
+        is_good = outcome.reported and outcome.recovered
+        if not is_good or outcome.raised or outcome.lost or outcome.deleted:
+            print(outcome, file=sys.stderr)
+    yield Figure(1, "things that happened to a store", len(outcomes), at_least=15)
     yield Figure(1, "different ones", len(names), at_least=15)
-    yield Figure(1, "exceptions that reached the host", _sum(found, "raised"), at_most=0)
-    yield Figure(2, "answers that were not among the options", _sum(found, "strange"), at_most=0)
+    yield Figure(1, "exceptions that reached the host", _sum(outcomes, "raised"), at_most=0)
+    yield Figure(2, "answers that were not among the options", _sum(outcomes, "strange"), at_most=0)
     yield Figure(1, "longest run meanwhile, ms of the host's thread",
-                 max(one.slowest_ms for one in found), at_most=50)  # fmt: skip
-    yield Figure(1, "cases that nothing spoke of", sum(not one.said for one in found), at_most=0)
-    yield Figure(1, "times that the log says the same", max(one.said_often for one in found),
-                 at_most=1)  # fmt: skip
-    kept = [one for one in found if one.acknowledged]
-    yield Figure(3, "runs said to be stored, where the file survived", _sum(kept, "acknowledged"),
+                 max(outcome.slowest_ms for outcome in outcomes), at_most=50)  # fmt: skip
+    silent = sum(not outcome.reported for outcome in outcomes)
+    yield Figure(1, "cases that nothing reported", silent, at_most=0)
+    yield Figure(1, "most often that one line was logged",
+                 max(outcome.repeats for outcome in outcomes), at_most=1)  # fmt: skip
+    kept = [outcome for outcome in outcomes if outcome.acknowledged]
+    yield Figure(3, "acknowledged runs, where the file survived", _sum(kept, "acknowledged"),
                  at_least=100)  # fmt: skip
     yield Figure(3, "of these, lost", _sum(kept, "lost"), at_most=0)
-    yield Figure(4, "files deleted", _sum(found, "deleted"), at_most=0)
-    yield Figure(1, "cases after which it did not go on", sum(not one.recovered for one in found),
-                 at_most=0)  # fmt: skip
-    passing = [one for one in found if one.by_itself]
+    yield Figure(4, "files deleted", _sum(outcomes, "deleted"), at_most=0)
+    stuck = sum(not outcome.recovered for outcome in outcomes)
+    yield Figure(1, "cases after which it did not go on", stuck, at_most=0)
+    passing = [outcome for outcome in outcomes if outcome.by_itself]
     yield Figure(1, "cases over by themselves with their cause", len(passing), at_least=7)
     yield Figure(1, "longest time from the end of the cause to a gate that passes, s",
-                 max(one.recovery_s for one in passing), at_most=10)  # fmt: skip
-    for one in found:
-        if one.name.startswith("locked"):
-            share = one.sources.get("policy", 0) / max(1, sum(one.sources.values()))
-            yield Figure(2, f"share of decisions that the policy made: {one.name}", share,
+                 max(outcome.recovery_s for outcome in passing), at_most=10)  # fmt: skip
+    for outcome in outcomes:
+        if outcome.name.startswith("locked"):
+            share = outcome.sources.get("policy", 0) / max(1, sum(outcome.sources.values()))
+            yield Figure(2, f"share of decisions that the policy made: {outcome.name}", share,
                          at_least=1)  # fmt: skip
     for seconds, took in slow:
         slower = f"with each sync {seconds * 1e3:g} ms slower"
@@ -72,23 +74,23 @@ def _slow(place: Path, tier: Tier) -> list[tuple[float, list[float]]]:
     ]
 
 
-def _happened(place: Path, tier: Tier, told: Told) -> list[Found]:
+def _run_cases(place: Path, tier: Tier, progress: Progress) -> list[Outcome]:
     cases = _cases(place, tier)
-    found: list[Found] = []
+    outcomes: list[Outcome] = []
     lock = threading.Lock()
 
     def happen(number: int) -> None:
         folder = place / f"{number}"
         folder.mkdir()
-        one = cases[number](folder)
+        outcome = cases[number](folder)
         with lock:
-            found.append(one)
-            told(len(found), len(cases))
+            outcomes.append(outcome)
+            progress(len(outcomes), len(cases))
 
     with ThreadPoolExecutor(PROCESSES[tier]) as pool:
         for done in [pool.submit(happen, number) for number in range(len(cases))]:
             done.result()
-    return sorted(found, key=lambda one: one.name)
+    return sorted(outcomes, key=lambda outcome: outcome.name)
 
 
 def _cases(place: Path, tier: Tier) -> Sequence[on.Happening]:
@@ -112,14 +114,14 @@ def _cases(place: Path, tier: Tier) -> Sequence[on.Happening]:
         cases.append(on.no_file_may_grow)
     kinds = [("", zeroed), ("-wal", flipped), ("", flipped), ("-wal", zeroed)]
     if tier is Tier.QUICK:
-        return [*cases, *(on.damaged(base, end, hurt, 0) for end, hurt in kinds[:2])]
+        return [*cases, *(on.damaged(base, end, damage, 0) for end, damage in kinds[:2])]
     damages = itertools.product(range(DAMAGES), kinds)
     return [
         *cases,
         on.no_file_may_grow,
-        *(on.damaged(base, end, hurt, seed) for seed, (end, hurt) in damages),
+        *(on.damaged(base, end, damage, seed) for seed, (end, damage) in damages),
     ]
 
 
-def _sum(found: Sequence[Found], name: str) -> int:
-    return sum(int(getattr(one, name)) for one in found)
+def _sum(outcomes: Sequence[Outcome], name: str) -> int:
+    return sum(int(getattr(outcome, name)) for outcome in outcomes)

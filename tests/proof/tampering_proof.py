@@ -23,7 +23,7 @@ from tau_live.store.sqlite.schema import migrate
 from tau_live.store.sqlite.sealing import parts_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import begun, decision, policy, reward, update
-from tests.proof.figures import Figure, Tier, Told
+from tests.proof.figures import Figure, Progress, Tier
 from tests.writes import forget_old, writes
 
 ROOT = Path(__file__).parents[2]
@@ -50,13 +50,13 @@ for number in range(int(sys.argv[4])):
 """
 
 
-def prove(tier: Tier, told: Told) -> Iterator[Figure]:
+def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
     """Tamper, verify, count; then time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = Settings(store=folder / "store.sqlite", audit_key_file=folder / "key")
         _filled(settings)
-        yield from _found_again(settings, tier, told)
+        yield from _detections(settings, tier, progress)
         yield from _left_alone(folder, tier)
         yield from _cost(folder)
 
@@ -79,26 +79,26 @@ def _filled(settings: Settings) -> None:
 
 
 def _sound(settings: Settings) -> bool:
-    """Say whether rows and chain are as they were stored; the filled one has no checkpoints."""
+    """Return whether rows and chain are as they were stored; the filled one has no checkpoints."""
     store = SqliteStore.open(settings.store, read_only=True)
-    found = verify_store(store, settings).findings
+    findings = verify_store(store, settings).findings
     store.close()
-    return all(finding.code == "checkpoint" for finding in found)
+    return all(finding.code == "checkpoint" for finding in findings)
 
 
-def _found_again(settings: Settings, tier: Tier, told: Told) -> Iterator[Figure]:
+def _detections(settings: Settings, tier: Tier, progress: Progress) -> Iterator[Figure]:
     rng = random.Random(7)
-    tries, found = TRIES[tier], 0
+    tries, detected = TRIES[tier], 0
     copy = Settings(store=settings.store.with_name("copy"), audit_key_file=settings.audit_key_file)
     yield Figure(5, "alarms over a store that nobody touched", int(not _sound(settings)), at_most=0)
     for number in range(tries):
-        told(number, tries)
+        progress(number, tries)
         shutil.copyfile(settings.store, copy.store)
         with closing(sqlite3.connect(copy.store)) as db, db:
             WAYS[number % len(WAYS)](db, rng)
-        found += not _sound(copy)
+        detected += not _sound(copy)
     yield Figure(5, "changes made behind its back: edited, removed, added, moved, resealed", tries)
-    yield Figure(5, "of which verify found, in percent", 100.0 * found / tries, at_least=100.0)
+    yield Figure(5, "of which verify found, in percent", 100.0 * detected / tries, at_least=100.0)
 
 
 def _row(db: sqlite3.Connection, rng: random.Random) -> tuple[str, str, int]:
@@ -132,9 +132,9 @@ def _add(db: sqlite3.Connection, rng: random.Random) -> None:
 
 def _swap(db: sqlite3.Connection, rng: random.Random) -> None:
     """Let two decisions change places, seals and all."""
-    one, other = rng.sample(range(1, ROLLOUTS * 3), 2)
+    first, second = rng.sample(range(1, ROLLOUTS * 3), 2)
     for table, column in (("decisions", "seq"), ("seals", "place")):
-        for old, new in ((one, -1), (other, one), (-1, other)):
+        for old, new in ((first, -1), (second, first), (-1, second)):
             db.execute(f"update {table} set {column} = ? where {column} = ?", (new, old))
 
 

@@ -1,4 +1,4 @@
-"""A host in which everything calls tau-live from everywhere at once; prints what came of it.
+"""A host in which everything calls tau-live from everywhere at once; prints the outcome.
 
 python -m tests.proof.tangle_play CALLS
 """
@@ -25,7 +25,7 @@ UNSTORED = 3
 
 
 class Host:
-    """Counts what it asked for, and what came back that should not have."""
+    """Counts its calls, and keeps their faults."""
 
     def __init__(self, enough: int) -> None:
         self.enough = enough
@@ -37,7 +37,7 @@ class Host:
         self.alone = 0
 
     def call(self, by: str) -> None:
-        """Use all of the door, and let nothing out but what belongs to a signal."""
+        """Use all of the door, and let out nothing but a signal's exceptions."""
         if getattr(self.nested, "depth", 0) > 3:
             return
         self.nested.depth = getattr(self.nested, "depth", 0) + 1
@@ -58,7 +58,7 @@ class Host:
             self.nested.depth -= 1
 
     def more(self) -> bool:
-        """Say whether to go on."""
+        """Return whether to go on."""
         return sum(list(self.by.values())) < self.enough  # others add to it
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
@@ -109,7 +109,7 @@ class Cycle:
 
 
 class Plain:
-    """Something that a weak reference may be to."""
+    """An object that weak references may refer to."""
 
     def __init__(self, of: Cycle) -> None:
         self.of = of
@@ -155,11 +155,11 @@ class Plugin:
 
 
 def settled() -> bool:
-    """Wait until all is stored; ``False`` if for so long nothing more of it was."""
+    """Wait until all is stored; ``False`` if nothing more was for ``PATIENCE_S`` seconds."""
     least, until = float("inf"), time.monotonic() + PATIENCE_S
     while not tau_live.flush(1.0):
-        found = tau_live.snapshot()
-        waiting = float(str(found["queue_depth"])) + float(str(found["backlog"]))
+        snapshot = tau_live.snapshot()
+        waiting = float(str(snapshot["queue_depth"])) + float(str(snapshot["backlog"]))
         if waiting < least:
             least, until = waiting, time.monotonic() + PATIENCE_S
         if time.monotonic() > until:
@@ -190,8 +190,8 @@ def main() -> None:
         thread.join()
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     flushed = settled()
-    found = tau_live.snapshot()
-    gate = found["gate"]
+    snapshot = tau_live.snapshot()
+    gate = snapshot["gate"]
     facts = {
         "flushed": flushed,
         "raised": host.raised,
@@ -199,7 +199,7 @@ def main() -> None:
         "codes": host.codes,
         "alone": host.alone,
         "gate": gate["state"] if isinstance(gate, dict) else "",
-        "drops": found["drops"],
+        "drops": snapshot["drops"],
     }
     sys.stdout.write(json.dumps(facts) + "\n")
 

@@ -1,4 +1,4 @@
-"""What the fuzzing finds wrong it tells, and nothing that can be called is without a case."""
+"""The fuzzing reports the faults that it finds, and every callable function has a case."""
 
 import random
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from tests.proof.inputs_live import Live
 from tests.proof.inputs_surface import GOOD, Called, missing, surface
-from tests.proof.inputs_told import Tally
+from tests.proof.inputs_tally import Tally
 from tests.proof.inputs_values import CATALOGUE, HUGE, Values, state_of
 
 

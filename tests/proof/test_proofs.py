@@ -9,10 +9,10 @@ from tests.proof.report import names, proven
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_a_proof_holds(name: str) -> None:
-    found = proven(name, Tier.QUICK, lambda _done, _of: None)
+    result = proven(name, Tier.QUICK, lambda _done, _of: None)
 
-    assert found.figures
-    assert [figure for figure in found.figures if not figure.holds] == []
+    assert result.figures
+    assert [figure for figure in result.figures if not figure.holds] == []
 
 
 @pytest.mark.parametrize(

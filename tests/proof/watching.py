@@ -1,4 +1,4 @@
-"""Processes of the proofs, watched: what they said, how they ended, how long it took."""
+"""Processes of the proofs, watched: their output, how they ended, how long it took."""
 
 import json
 import os
@@ -30,30 +30,30 @@ class Watched:
 
     Attributes:
         code: Its exit code; ``None`` if it hung and was killed.
-        said: The lines that it told, as JSON objects.
-        errors: What it wrote to the standard error.
-        left_s: How long it took to end after it had said the last line.
+        lines: The lines that it wrote, as JSON objects.
+        errors: Its standard error.
+        left_s: How long it took to end after its last line.
     """
 
     code: int | None
-    said: list[dict[str, object]] = field(default_factory=list)
+    lines: list[dict[str, object]] = field(default_factory=list)
     errors: str = ""
     left_s: float = 0.0
 
     @property
-    def told(self) -> dict[str, object]:
-        """All that it told, the last of each name."""
-        return {name: fact for line in self.said for name, fact in line.items()}
+    def facts(self) -> dict[str, object]:
+        """All facts in its lines, the last of each name."""
+        return {name: fact for line in self.lines for name, fact in line.items()}
 
     def names(self, name: str) -> list[str]:
-        """Return all texts that it told under a name."""
-        found = [line[name] for line in self.said if name in line]
-        return [str(one) for many in found if isinstance(many, list) for one in many]
+        """Return all texts in its lines under a name."""
+        values = [line[name] for line in self.lines if name in line]
+        return [str(item) for many in values if isinstance(many, list) for item in many]
 
     def number(self, name: str) -> float:
-        """Return a number that it told; not a number if it did not."""
-        found = self.told.get(name)
-        return float(found) if isinstance(found, int | float) else float("nan")
+        """Return a number in its lines; NaN if there is none."""
+        value = self.facts.get(name)
+        return float(value) if isinstance(value, int | float) else float("nan")
 
     def failures(self) -> int:
         """Return how many of its children did not end well."""
@@ -84,24 +84,24 @@ def played(
         os.killpg(started.pid, 9)
         return Watched(None, [], started.communicate()[1])
     ended = time.monotonic()
-    said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    at = [line["at"] for line in said if "at" in line]
-    return Watched(started.returncode, said, errors, ended - at[-1] if at else 0.0)
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    at = [line["at"] for line in lines if "at" in line]
+    return Watched(started.returncode, lines, errors, ended - at[-1] if at else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is in a store, by what its rows say of themselves.
+    """The contents of a store.
 
     Attributes:
-        whole: Rollouts that have all that was given: start, decision, reward, end.
-        halves: Rollouts that have a part of it, and ended as if it were all.
-        open: Rollouts that have not ended.
-        strangers: Decisions and rewards that carry the key of another rollout.
-        ids: Of all rollouts.
-        rows: Starts, decisions, rewards and ends; rewards also of rollouts that were dropped.
+        whole: The number of complete rollouts: with start, decision, reward and end.
+        halves: The number of rollouts that lack a part, and ended as if they were complete.
+        open: The number of rollouts that have not ended.
+        strangers: The number of decisions and rewards that carry the key of another rollout.
+        ids: The ids of all rollouts.
+        rows: The number of starts, decisions, rewards and ends; also rewards of dropped rollouts.
         counts: The counters.
-        integrity: What SQLite says.
+        integrity: SQLite's check of the file.
     """
 
     whole: int
@@ -123,9 +123,9 @@ def kept(path: Path, *, name: str = "proof") -> Kept:
     """Look at all that the plays ``work`` stored."""
     store = SqliteStore.open(path)
     try:
-        found = store.rollouts.query(RolloutQuery(limit=None)).rollouts
+        rollouts = store.rollouts.query(RolloutQuery(limit=None)).rollouts
         tally: Counter[str] = Counter()
-        for rollout in found:
+        for rollout in rollouts:
             tally["open"] += rollout.ended_at is None
             decisions = store.decisions.decisions(rollout.rollout_id)
             rewards = store.rewards.rewards(rollout.rollout_id)
@@ -133,8 +133,8 @@ def kept(path: Path, *, name: str = "proof") -> Kept:
             if rollout.name != name:
                 continue
             key = rollout.run_id.partition("/")[2]
-            tally["strangers"] += sum(one.partition("/")[0] != key for row in decisions
-                                      for one in row.options)  # fmt: skip
+            tally["strangers"] += sum(option.partition("/")[0] != key for row in decisions
+                                      for option in row.options)  # fmt: skip
             tally["strangers"] += sum(row.comment not in {key, None} for row in rewards)
             ok = rollout.status is RolloutStatus.SUCCEEDED
             tally["whole"] += ok and len(decisions) == len(rewards) == 1
@@ -149,7 +149,7 @@ def kept(path: Path, *, name: str = "proof") -> Kept:
             tally["halves"],
             tally["open"],
             tally["strangers"],
-            frozenset(rollout.rollout_id for rollout in found),
+            frozenset(rollout.rollout_id for rollout in rollouts),
             tally["rows"],
             dict(store.counters.counts()),
             integrity,

@@ -1,7 +1,7 @@
 """An agent that answers a question in several steps: search this way or that, accept, or give up.
 
-It knows nothing of tau-live. Whoever runs it asks for ``context()`` and ``options()``, and tells
-it to ``choose()``, until it ``is_over``; ``result()`` then says how well that was done.
+It knows nothing of tau-live. The caller reads ``context()`` and ``options()`` and calls
+``choose()``, until it ``is_over``; ``result()`` then returns how well it did.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,17 +18,17 @@ ACCEPT = "accept"
 GIVE_UP = "give_up"
 
 MAX_SEARCHES = 3
-"""After so many searches only accepting or giving up is left."""
+"""The most searches; after them the agent can only accept or give up."""
 
 RIGHT = 1.0
 WRONG = -0.5
 
 
 class Result(NamedTuple):
-    """How one way to answer did, on one question or on average.
+    """The result of a way to answer, on one question or on average.
 
     Attributes:
-        reward: In ``[-1, 1]``: what the end was worth less what was spent.
+        reward: In ``[-1, 1]``: the worth of the end minus the cost.
         success: Share answered right, or rightly given up.
         cost: Cost of the searches.
     """
@@ -39,7 +39,7 @@ class Result(NamedTuple):
 
 
 class Episode:
-    """One question, from the first look at it to the end.
+    """One question, from start to end.
 
     Attributes:
         findings: The best hits of the searches so far, in order; ``None`` where one had none.
@@ -53,7 +53,7 @@ class Episode:
         self.is_over = False
         self._question = question
         self._library = library
-        self._seen = library.describe(question.text)
+        self._features = library.describe(question.text)
 
     @property
     def cost(self) -> float:
@@ -61,8 +61,8 @@ class Episode:
         return sum(PRICES[strategy] for strategy in self.findings)
 
     def context(self) -> dict[str, float | str]:
-        """Return what the agent knows now: the question's looks and what its searches brought."""
-        known = dict(self._seen)
+        """Return what the agent knows now: features of the question and of its searches' hits."""
+        known = dict(self._features)
         known["step"] = float(len(self.findings))
         for strategy, hit in self.findings.items():
             known[f"{strategy}_found"] = float(hit is not None)
@@ -77,7 +77,7 @@ class Episode:
         return known
 
     def options(self) -> dict[str, dict[str, float]]:
-        """Return what may be done now, each with its price; nothing once it has ended."""
+        """Return the options, each with its price; none once it has ended."""
         if self.is_over:
             return {}
         offered: dict[str, dict[str, float]] = {}
@@ -89,7 +89,7 @@ class Episode:
         return offered
 
     def choose(self, option: str) -> None:
-        """Do what was chosen.
+        """Apply an option.
 
         Raises:
             ValueError: The option is not offered now.
@@ -112,7 +112,7 @@ class Episode:
         return self
 
     def result(self) -> Result:
-        """Return how well it went.
+        """Return the result.
 
         Raises:
             ValueError: The episode has not ended.
@@ -123,7 +123,7 @@ class Episode:
 
 
 def worth(question: Question, answer: str | None) -> float:
-    """Return what an end is worth before costs; ``answer`` is None for giving up."""
+    """Return the worth of an end before costs; ``answer`` is None for giving up."""
     if answer is not None:
         return RIGHT if answer in question.answers else WRONG
     # Giving up where there is nothing to find beats a wrong answer, but nobody was served.
@@ -131,13 +131,13 @@ def worth(question: Question, answer: str | None) -> float:
 
 
 def result_of(question: Question, answer: str | None, cost: float) -> Result:
-    """Return how well a question was answered; ``answer`` is None for giving up."""
+    """Return the result of an answer; ``answer`` is None for giving up."""
     is_right = answer in question.answers if answer is not None else not question.answers
     return Result(worth(question, answer) - cost, is_right, cost)
 
 
 def default_choice(episode: Episode) -> str:
-    """Return what a sensible developer would have hard coded.
+    """Return the choice that a sensible developer would have hard-coded.
 
     Search by words, accept what is found, give up if there is nothing.
     """
@@ -150,7 +150,7 @@ def best_of(findings: Mapping[Strategy, Hit | None]) -> tuple[Strategy, Hit] | N
     """Return the hit whose name most searches agree on, then the one with the highest score."""
     hits = [(strategy, hit) for strategy, hit in findings.items() if hit is not None]
     names = [hit.name for _, hit in hits]
-    return max(hits, key=lambda found: (names.count(found[1].name), found[1].score), default=None)
+    return max(hits, key=lambda item: (names.count(item[1].name), item[1].score), default=None)
 
 
 SCORES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -158,13 +158,13 @@ MARGINS = (0.0, 0.02, 0.05, 0.1, 0.2)
 """The thresholds that a cascade is tuned over, every pair of them at every stage."""
 
 LONGEST = 3
-"""A cascade has at most so many stages."""
+"""The most stages of a cascade."""
 
 Array = NDArray[np.float64]
 
 
 class Stage(NamedTuple):
-    """One search of a cascade, and from which score and margin on its hit is accepted."""
+    """One search of a cascade, and the least score and margin at which its hit is accepted."""
 
     strategy: Strategy
     score: float
@@ -178,9 +178,9 @@ class Comparison(NamedTuple):
         fixed: Each search alone, its hit accepted.
         host_default: The host's own choice.
         cascade: The stages that earned most in training.
-        tuned_in_training: How these stages do here.
-        tuned_in_hindsight: The cascade that was tuned on the measured questions themselves.
-        oracle: The bound of every policy.
+        tuned_in_training: The result of these stages.
+        tuned_in_hindsight: The result of a cascade tuned on the measured questions themselves.
+        oracle: The upper bound of every policy.
     """
 
     fixed: dict[Strategy, Result]
@@ -194,7 +194,7 @@ class Comparison(NamedTuple):
 def compare_baselines(
     training: Sequence[Question], held_out: Sequence[Question], library: Library
 ) -> Comparison:
-    """Return how every baseline does on held-out questions; only the named ones were tuned."""
+    """Return the result of every baseline on held-out questions; only the cascades were tuned."""
     stages, _ = best_cascade(training, library)
     in_hindsight, _ = best_cascade(held_out, library)
     return Comparison(
@@ -213,14 +213,14 @@ def compare_baselines(
 def play(
     questions: Iterable[Question], library: Library, choose: Callable[[Episode], str]
 ) -> Result:
-    """Return how an agent does that makes every choice with ``choose``."""
+    """Return the mean result of an agent that makes every choice with ``choose``."""
     return _mean([Episode(question, library).play(choose).result() for question in questions])
 
 
 def cascade(questions: Iterable[Question], library: Library, *, stages: Sequence[Stage]) -> Result:
-    """Return how a cascade does.
+    """Return the mean result of a cascade.
 
-    The first stage whose hit reaches its thresholds is accepted; where none does, it gives up.
+    It accepts the first hit that reaches the thresholds of its stage; if none does, it gives up.
     """
     results = []
     for question in questions:
@@ -238,22 +238,22 @@ def cascade(questions: Iterable[Question], library: Library, *, stages: Sequence
 def best_cascade(
     questions: Sequence[Question], library: Library
 ) -> tuple[tuple[Stage, ...], float]:
-    """Return the cascade of up to three searches that earns most on these questions, and what."""
+    """Return the cascade of up to three searches that earns most, and what it earns."""
     gave_up = np.array([worth(question, None) for question in questions])
     tables = {strategy: _Table(strategy, questions, library) for strategy in Strategy}
     best: tuple[tuple[Stage, ...], float] = ((), -np.inf)
     for length in range(1, LONGEST + 1):
         for order in permutations(Strategy, length):
             stages, reward = _tune([tables[strategy] for strategy in order], gave_up)
-            if reward > best[1] + 1e-12:  # of equals the shorter one
+            if reward > best[1] + 1e-12:  # the shorter of two equal ones
                 best = stages, reward
     return best
 
 
 def oracle(questions: Sequence[Question], library: Library) -> Result:
-    """Return what could be reached by knowing every answer: the bound of every policy.
+    """Return the mean result of knowing every answer: the upper bound of every policy.
 
-    It takes the cheapest search that is right, and where none is, gives up at once.
+    It takes the cheapest search that is right, and if none is, gives up at once.
     """
     results = []
     for question in questions:
@@ -268,7 +268,7 @@ def oracle(questions: Sequence[Question], library: Library) -> Result:
 
 
 class _Table:
-    """One strategy on all questions: what its hits are worth, and which thresholds take them."""
+    """One strategy on all questions: the worth of its hits, and the thresholds that accept them."""
 
     def __init__(self, strategy: Strategy, questions: Sequence[Question], library: Library) -> None:
         hits = [library.search(strategy, question.text) for question in questions]
@@ -289,10 +289,10 @@ class _Table:
 
 
 def _tune(tables: Sequence[_Table], gave_up: Array) -> tuple[tuple[Stage, ...], float]:
-    """Return the best cascade of one order of searches, and what it earns on average.
+    """Return the best cascade of one order of searches, and its mean reward.
 
-    What the last stage earns is linear in which questions reach it, so all thresholds of the
-    stages before it (rows) meet all of its own (columns) in one product of matrices.
+    The reward of the last stage is linear in the questions that reach it, so all thresholds of the
+    stages before it (rows) meet all of its own (columns) in one matrix product.
     """
     *before, last = tables
     reached = np.ones((1, len(gave_up)))

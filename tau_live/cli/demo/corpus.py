@@ -114,7 +114,7 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
 """Public module -> where its parts written in C are; the first module that exists is read."""
 
 _SIGNATURE = re.compile(r"[\w.]*\(.*\)( *(->|=) *.*)?$|$")
-"""A line that says how a C function is called, or an empty one."""
+"""Matches a line with the signature of a C function, or an empty one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Entry:
     """One public function, class or method.
 
     Attributes:
-        name: Where it is found, such as ``pathlib.Path.glob`` or, built in, ``str.split``.
+        name: Its full name, such as ``pathlib.Path.glob`` or, built in, ``str.split``.
         summary: The first paragraph of its docstring, on one line.
         text: The whole docstring, on one line, cut at 600 characters.
     """
@@ -154,7 +154,7 @@ def standard_library(root: Path | None = None) -> list[Entry]:
         known = by_text.get(entry.text)
         if known is None or len(entry.name) < len(known.name):
             by_text[entry.text] = entry
-    # Fewer: the interpreter came without its sources, and no demo can be made of it.
+    # With fewer, the interpreter came without its sources, and there is no demo.
     if len(by_text) < 2000:
         raise TauLiveError(
             "the demo needs the sources of Python's standard library, "
@@ -212,7 +212,7 @@ def _from_import(module: str, origins: tuple[str, ...]) -> Iterator[tuple[str, s
 
 
 def _is_native(value: object) -> bool:
-    """Tell whether this is a function or class written in C, errors left out."""
+    """Return whether a value is a function or class written in C, and no error."""
     if isinstance(value, type):
         return not issubclass(value, BaseException)
     return isinstance(value, types.BuiltinFunctionType)
@@ -232,7 +232,7 @@ def _entry(name: str, docstring: str) -> Entry | None:
     """Return the entry for a docstring, or None if nothing is left of it."""
     lines = docstring.strip().splitlines()
     while lines and _SIGNATURE.match(lines[0].strip()):
-        lines = lines[1:]  # docstrings of C functions may begin with how they are called
+        lines = lines[1:]  # docstrings of C functions may begin with their signature
     text = "\n".join(lines).strip()
     summary = " ".join(re.split(r"\n\s*\n", text, maxsplit=1)[0].split())
     if len(words_of(summary)) < 2:
@@ -241,7 +241,7 @@ def _entry(name: str, docstring: str) -> Entry | None:
 
 
 class Spelling:
-    """The words of all names and summaries, by their letters and by the entries that hold them."""
+    """The words of all names and summaries, by their letters and by the entries that have them."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._names = [
@@ -309,11 +309,11 @@ class Spelling:
             (total / possible - 0.002 * self._sizes[number], number)
             for number, total in totals.items()
         ]
-        # So many of the best are compared with the question letter by letter.
+        # Only the best 24 are compared with the question letter by letter.
         return self._rescore(" ".join(words), _best_first(covered)[:24])
 
     def _gains(self, word: str) -> tuple[dict[int, float], float]:
-        """Return what each entry gains by holding a word that is meant, and the most it could."""
+        """Return what each entry gains by containing a likely spelling, and the most it could."""
         meant = self.meant_by(word)
         gains: dict[int, float] = {}
         for other, likeness in meant.items():

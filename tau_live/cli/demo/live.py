@@ -37,11 +37,11 @@ from tau_live.store.opening import open_at
 
 ROUND = 8
 CURVE = 100
-"""The live curve shows the mean reward of so many questions."""
+"""The number of questions of each point of the live curve."""
 
 
 Progress = Callable[[str, int, int, Sequence[float]], None]
-"""Called with what the demo is doing, how many of how many are done, and its curve so far."""
+"""Called with the current phase, the steps done and their total, and the curve so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class Report:
     Attributes:
         seed: Its seed.
         store: The store's path.
-        baselines: Everything to compare with, on the held-out questions.
+        baselines: The baselines, on the held-out questions.
         before: The untrained policy on the held-out questions.
         after: The policy that serves at the end, on the same.
         curve: Mean reward of each ``CURVE`` questions while it learned.
         version: The version that serves at the end.
-        habits: What it does first, by kind of question.
-        outcomes: How many outcomes came at once, late and never.
-        snapshot: What an operator sees at the end.
+        habits: Its habits, by kind of question.
+        outcomes: The numbers of outcomes that came at once, late and never.
+        snapshot: The snapshot of the running system at the end.
     """
 
     seed: int
@@ -77,9 +77,9 @@ class Habit(NamedTuple):
     """The policy's habits with one kind of question.
 
     Attributes:
-        questions: How many there were.
-        first: What it tries first most often.
-        first_share: How often that is.
+        questions: The number of such questions.
+        first: The option that it most often chooses first.
+        first_share: The share of questions with that first choice.
         steps: Mean number of searches.
         success: Share answered right, or rightly given up.
     """
@@ -104,14 +104,14 @@ def run_demo(
     held_out: int,
     progress: Progress,
 ) -> Report:
-    """Run the demo, or go on with one that was stopped, and compare what it learned.
+    """Run the demo, or continue one that was stopped, and compare the policy with baselines.
 
     Args:
-        settings: Where the store is; updates are made between rounds, so that a seed determines
-            everything.
+        settings: The settings, with the path of the store; updates are made between rounds, so
+            that a seed determines everything.
         seed: Determines questions, choices and outcomes.
-        training: How many questions it learns from.
-        held_out: How many it is compared on.
+        training: The number of questions to learn from.
+        held_out: The number of questions to compare on.
         progress: Called with the progress.
 
     Raises:
@@ -122,16 +122,16 @@ def run_demo(
     progress("reading the standard library's docstrings", 0, 1, ())
     parts = split_entries(standard_library(), seed=seed)
     training_set = questions(parts.training, count=training, seed=seed)
-    kept = questions(parts.held_out, count=held_out, seed=seed)
+    test_set = questions(parts.held_out, count=held_out, seed=seed)
     with closing(Library(parts.indexed)) as library:
-        everything = [*training_set, *kept]
+        everything = [*training_set, *test_set]
         for done, question in enumerate(everything):
             for strategy in Strategy:
                 library.search(strategy, question.text)
             if done % 16 == 0:
                 progress("measuring every fixed strategy", done, len(everything), ())
         progress("tuning the best cascade", 0, 1, ())
-        baselines = compare_baselines(training_set, kept, library)
+        baselines = compare_baselines(training_set, test_set, library)
         tau_live.detach()
         if tau_live.attach(settings) is None:
             raise TauLiveError("the demo needs tau-live: set TAU_LIVE_RL=1")
@@ -142,8 +142,8 @@ def run_demo(
             tau_live.detach()
         untrained = Policy.initial(policy_config(settings))
         version, policy = _serving(settings, untrained)
-        before, _ = _play(untrained, kept, library, settings)
-        after, habits = _play(policy, kept, library, settings)
+        before, _ = _play(untrained, test_set, library, settings)
+        after, habits = _play(policy, test_set, library, settings)
     timings = Counter(
         "never" if o.due is None else "late" if o.due > o.question // ROUND else "at once"
         for o in outcomes
@@ -168,7 +168,7 @@ def _learn(
     settings: Settings,
     progress: Progress,
 ) -> list[Outcome]:
-    """Answer what is not answered yet, round by round, and return the outcomes of everything.
+    """Answer the remaining questions, round by round, and return all outcomes.
 
     Outcomes are noted and sent only once their rollouts are stored, so that a demo that is killed
     anywhere has noted and sent nothing that its store does not have.
@@ -180,9 +180,9 @@ def _learn(
         round_=ROUND,
     )
     try:
-        answered = len(outcomes.known)
-        _send(outcomes.due((answered - 1) // ROUND, since=0))
-        for begin in range(answered, len(training_set), ROUND):
+        done = len(outcomes.known)
+        _send(outcomes.due((done - 1) // ROUND, since=0))
+        for begin in range(done, len(training_set), ROUND):
             numbers = range(begin, min(begin + ROUND, len(training_set)))
             round_ = [_answer(n, training_set[n], library, seed=settings.seed) for n in numbers]
             _flush()
@@ -248,13 +248,13 @@ def _serving(settings: Settings, untrained: Policy) -> tuple[int, Policy]:
 
 
 def _play(
-    policy: Policy, kept: Sequence[Question], library: Library, settings: Settings
+    policy: Policy, test_set: Sequence[Question], library: Library, settings: Settings
 ) -> tuple[Result, dict[str, Habit]]:
-    """Return how a version does on held-out questions, drawing its choices as it does live."""
+    """Return the results of a version on held-out questions; it draws choices as it does live."""
     decider = Decider(policy, seed=settings.seed)
     results: list[Result] = []
     by_kind: dict[str, list[Episode]] = {kind.value: [] for kind in QuestionKind}
-    for number, question in enumerate(kept):
+    for number, question in enumerate(test_set):
         choose = partial(_decide, decider, number)
         by_kind[question.kind].append(Episode(question, library).play(choose))
         results.append(by_kind[question.kind][-1].result())
@@ -263,27 +263,27 @@ def _play(
 
 
 def _decide(decider: Decider, number: int, episode: Episode) -> str:
-    """Return what a version chooses in an episode on the question of that number."""
+    """Return the choice of a version in an episode on the question of that number."""
     options = list(episode.options().items())
     names = [name for name, _ in options]
     default = default_choice(episode)
-    decided = decider.choose(
+    decision = decider.choose(
         f"held-out-{number}-{len(episode.findings)}",
         point="",
         options=options,
         context=episode.context(),
         default=names.index(default) if default in names else None,
     )
-    return names[decided.place]
+    return names[decision.place]
 
 
-def _habit(own: Sequence[Episode]) -> Habit:
-    firsts = Counter(next(iter(episode.findings), GIVE_UP) for episode in own)
+def _habit(episodes: Sequence[Episode]) -> Habit:
+    firsts = Counter(next(iter(episode.findings), GIVE_UP) for episode in episodes)
     first, count = firsts.most_common(1)[0]
     return Habit(
-        questions=len(own),
+        questions=len(episodes),
         first=first,
-        first_share=count / len(own),
-        steps=sum(len(episode.findings) for episode in own) / len(own),
-        success=sum(episode.result().success for episode in own) / len(own),
+        first_share=count / len(episodes),
+        steps=sum(len(episode.findings) for episode in episodes) / len(episodes),
+        success=sum(episode.result().success for episode in episodes) / len(episodes),
     )

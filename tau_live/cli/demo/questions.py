@@ -1,7 +1,7 @@
 """Questions about the standard library, made from its own names and docstrings.
 
-What was decided about each answer stands in a file of its own, as it would in a ticket system, so
-that a demo that was killed goes on where it stopped.
+The outcome of each answer is kept in a file of its own, as it would be in a ticket system, so that
+a demo that was killed continues where it stopped.
 """
 
 import fcntl
@@ -23,14 +23,14 @@ from tau_live.cli.demo.strategies import suffixes_of
 from tau_live.core.errors import TauLiveError
 
 HIDDEN = 0.12
-"""This share of the entries is never indexed; questions about them cannot be answered."""
+"""The share of the entries that is never indexed; questions about them cannot be answered."""
 
 HELD_OUT = 0.3
-"""This share of the indexed entries is for held-out questions only."""
+"""The share of the indexed entries that is for held-out questions only."""
 
 
 class QuestionKind(StrEnum):
-    """How a question was made; nothing that decides may see it."""
+    """The way in which a question was made; no policy may see it."""
 
     NAME = "name"
     """The name, or as much of its end as is unique."""
@@ -61,7 +61,7 @@ class Question:
     """A question and its right answers.
 
     Attributes:
-        text: All that the agent may see.
+        text: The text, which is all that the agent may see.
         kind: How it was made.
         answers: The names that are right; none if giving up is right.
     """
@@ -78,7 +78,7 @@ class Pool:
     Attributes:
         entries: Indexed, so that they can be found.
         hidden: Not indexed; questions about them cannot be answered.
-        everything: All there is; a name is shortened as far as it is unique among these.
+        everything: All entries; a name is shortened as far as it is unique among these.
     """
 
     entries: tuple[Entry, ...]
@@ -88,10 +88,10 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """The entries, parted so that nothing is learned from what is measured.
+    """The entries, split so that nothing is learned from what is measured.
 
     Attributes:
-        indexed: All that a search may find.
+        indexed: All entries that a search may find.
         training: The entries of training questions.
         held_out: The entries of held-out questions: others, indexed and hidden.
     """
@@ -102,7 +102,7 @@ class Split:
 
 
 def split_entries(entries: Sequence[Entry], *, seed: int) -> Split:
-    """Part the entries at random; those that share a first paragraph stay together."""
+    """Split the entries at random; those that share a first paragraph stay together."""
     by_summary: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_summary[entry.summary.lower()].append(entry)
@@ -128,8 +128,8 @@ def questions(pool: Pool, *, count: int, seed: int) -> list[Question]:
 
     Args:
         pool: The entries; one side of a ``Split``.
-        count: How many questions.
-        seed: Of every random choice made here.
+        count: The number of questions.
+        seed: The seed of every random choice made here.
 
     Raises:
         ValueError: The pool has no entry that some kind of question can be made from.
@@ -162,7 +162,7 @@ class _Asker:
         }
 
     def question(self, kind: QuestionKind) -> Question:
-        """Return a question of this kind about an entry not used yet."""
+        """Return a question of this kind about an unused entry."""
         if kind is QuestionKind.UNANSWERABLE:
             return Question(text=self._unanswerable(), kind=kind, answers=frozenset())
         entry, text = self._draw(self._indexed, kind)
@@ -181,7 +181,7 @@ class _Asker:
         return " ".join(words)
 
     def _shuffle(self, entries: Sequence[Entry]) -> Iterator[Entry]:
-        """Yield the entries in random order, for ever, each once before any comes again."""
+        """Yield the entries in random order, forever, each once before any comes again."""
         deck = list(entries)
         while deck:
             self._rng.shuffle(deck)
@@ -189,7 +189,7 @@ class _Asker:
 
     def _draw(self, deck: Iterator[Entry], kind: QuestionKind) -> tuple[Entry, str]:
         """Return the next entry that makes a question of this kind, and its text."""
-        # After so many entries that a question cannot be made from, there is none.
+        # 10,000 entries without such a question mean that there is none.
         for entry in islice(deck, 10_000):
             text = self._texts[kind](entry)
             if text is not None:
@@ -197,7 +197,7 @@ class _Asker:
         raise ValueError(f"expected entries to make a {kind} question from, found none")
 
     def _name(self, entry: Entry) -> str:
-        """Return the whole name or the shortest end of it that no other has."""
+        """Return the full name or the shortest end of it that is unique."""
         unique = [
             name
             for name in dotted_ends(entry.name)
@@ -244,7 +244,7 @@ class _Asker:
 
 
 def dotted_ends(name: str) -> list[str]:
-    """Return a dotted name with ever more of its leading parts, its last part alone first."""
+    """Return the ends of a dotted name, the shortest first."""
     parts = name.split(".")
     return [".".join(parts[start:]) for start in reversed(range(len(parts)))]
 
@@ -297,22 +297,22 @@ class Outcome(NamedTuple):
 
 def due_after(question: int, *, round_: int, seed: int) -> int | None:
     """Return the round after which an outcome is sent: mostly at once, some late, some never."""
-    rng = random.Random(f"{seed}:{question}")  # noqa: S311  # no secret hangs on it
-    drawn = rng.random()
-    if drawn < NEVER:
+    rng = random.Random(f"{seed}:{question}")  # noqa: S311  # not for a secret
+    chance = rng.random()
+    if chance < NEVER:
         return None
     # A late outcome comes after one to four more rounds.
-    return round_ if drawn < NEVER + AT_ONCE else round_ + rng.randint(1, 4)
+    return round_ if chance < NEVER + AT_ONCE else round_ + rng.randint(1, 4)
 
 
 class Outcomes:
     """The outcomes so far, in a file that belongs to one demo at a time.
 
     Args:
-        path: The file; its folder must be there.
-        stored: Says whether a rollout is in the store: outcomes of others are forgotten, and
-            what came after them.
-        round_: So many questions make a round; one that is not whole is forgotten too.
+        path: The file; its folder must exist.
+        stored: Returns whether a rollout is in the store: the outcomes of others are dropped, and
+            all that follow them.
+        round_: The number of questions in a round; an incomplete one is dropped too.
 
     Raises:
         TauLiveError: Another demo of this seed runs on this store.
@@ -349,7 +349,7 @@ class Outcomes:
 
 
 def _read_outcomes(path: Path) -> Iterator[Outcome]:
-    """Yield the outcomes of a file up to the first line that is torn or no outcome of ours."""
+    """Yield the outcomes of a file up to the first line that is torn or not ours."""
     for line in path.read_bytes().split(b"\n"):
         try:
             outcome = Outcome(**json.loads(line))

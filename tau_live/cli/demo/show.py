@@ -15,7 +15,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def as_data(report: Report) -> dict[str, object]:
-    """Return everything that the report says, as plain data."""
+    """Return the report as plain data."""
     baselines = report.baselines
     best_name, best = best_fixed(report)
     return {
@@ -48,7 +48,7 @@ def best_fixed(report: Report) -> tuple[str, Result]:
 
 
 def next_commands(report: Report) -> list[str]:
-    """Return what to try next."""
+    """Return the commands to try next."""
     usual = report.store == Settings().store
     at = "" if usual else f" --store {shlex.quote(str(report.store))}"
     return [
@@ -129,8 +129,8 @@ def _table(report: Report) -> Table:
         (f"tau-live, version {report.version}", report.after, "bold green"),
         ("best achievable", baselines.oracle, "dim"),
     ]
-    for place, (name, result, style) in enumerate(rows, start=-len(rows)):
+    for index, (name, result, style) in enumerate(rows, start=-len(rows)):
         numbers = f"{result.reward:+.3f}", f"{result.success:.1%}", f"{result.cost:.3f}"
         # A line below the baselines, and one below what tau-live learned.
-        table.add_row(name, *numbers, style=style, end_section=place in {-4, -2})
+        table.add_row(name, *numbers, style=style, end_section=index in {-4, -2})
     return table

@@ -1,4 +1,4 @@
-"""The searches that the demo's agent can choose from: real ones, with truly different work."""
+"""The searches that the demo's agent can choose from: real ones, at really different costs."""
 
 import math
 import re
@@ -21,9 +21,9 @@ class Strategy(StrEnum):
     WORDS = "words"
     """Rank summaries by their words: BM25 in SQLite's full-text index."""
     TRIGRAMS = "trigrams"
-    """Rank summaries by every three letters in a row."""
+    """Rank summaries by trigrams of letters."""
     FUZZY = "fuzzy"
-    """Compare names letter by letter, among those that share three letters in a row."""
+    """Compare names letter by letter, among those that share a trigram."""
     CORRECTED = "corrected"
     """Match each word with all it may misspell or abbreviate, in names and summaries."""
 
@@ -35,7 +35,7 @@ PRICES: Mapping[Strategy, float] = {
     Strategy.FUZZY: 0.14,
     Strategy.CORRECTED: 0.25,
 }
-"""What a search costs: 0.01 for a step of the agent and 0.08 for each millisecond of work.
+"""The price of a search: 0.01 for a step of the agent and 0.08 for each millisecond of work.
 
 Measured as the mean over 1,200 questions, Python 3.11 with SQLite 3.40 on one core: exact 0.002 ms,
 words 0.15 ms, trigrams 1.12 ms, fuzzy 1.62 ms, corrected 3.07 ms; rounded to a hundredth.
@@ -47,11 +47,11 @@ class Hit(NamedTuple):
     """The best match of a search.
 
     Attributes:
-        name: The entry it puts first.
-        score: How well that fits the question, in ``[0, 1]``, scaled so that scores of different
+        name: The name of the best entry.
+        score: How well it fits the question, in ``[0, 1]``, scaled so that scores of different
             searches can be compared: of two, the higher one is more often right.
         margin: Its lead over the second, in ``[0, 1]``; 1 if there is no second.
-        matches: How many entries it had to choose from.
+        matches: The number of entries that match.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Hit(NamedTuple):
 class Library:
     """The corpus in an in-memory SQLite database, and every way to search it.
 
-    Each search runs at most once for each text, and is remembered.
+    Each search runs at most once for each text; its hit is cached.
 
     Raises:
         TauLiveError: This Python's SQLite lacks FTS5 or its trigram tokenizer (SQLite 3.34).
@@ -86,18 +86,18 @@ class Library:
             for word in set(words_of(entry.summary)):
                 holders[word] += 1
         total = len(self._entries)
-        # A word in more than a tenth of the summaries says nothing and is not searched for.
+        # A word in more than a tenth of the summaries is not informative, and not searched for.
         self._common = {word for word, n in holders.items() if n > 0.1 * total}
         self._rarities = {word: math.log(total / n) for word, n in holders.items()}
         self._name_words = {word for entry in self._entries for word in words_of(entry.name)}
 
     def close(self) -> None:
-        """Give up the database; nothing can be searched for from here on."""
+        """Close the database; no search is possible afterwards."""
         self._database.close()
 
     def search(self, strategy: Strategy, text: str) -> Hit | None:
         """Return the best hit for ``text``, or None if nothing matches at all."""
-        ways = {
+        searches = {
             Strategy.EXACT: self._exact,
             Strategy.WORDS: self._words,
             Strategy.FUZZY: self._fuzzy,
@@ -105,7 +105,7 @@ class Library:
             Strategy.CORRECTED: self._match_corrected,
         }
         if (strategy, text) not in self._hits:
-            self._hits[strategy, text] = ways[strategy](text)
+            self._hits[strategy, text] = searches[strategy](text)
         return self._hits[strategy, text]
 
     def describe(self, text: str) -> dict[str, float | str]:
@@ -129,8 +129,8 @@ class Library:
         if not names:
             return None
         shortest = min(names, key=len)
-        alone = len(names) == 1 or shortest.lower() == wanted
-        return Hit(shortest, 1.0 if alone else 1 / len(names), float(alone), len(names))
+        is_unique = len(names) == 1 or shortest.lower() == wanted
+        return Hit(shortest, 1.0 if is_unique else 1 / len(names), float(is_unique), len(names))
 
     def _words(self, text: str) -> Hit | None:
         words = [word for word in dict.fromkeys(words_of(text)) if word not in self._common]
@@ -167,7 +167,7 @@ class Library:
         return Hit(self._entries[number].name, likely, score - second, len(scored))
 
     def _likeness(self, matcher: "SequenceMatcher[str]", number: int) -> float:
-        """Return how like the question a name, or its end, is."""
+        """Return the similarity of the question to a name or its end, in ``[0, 1]``."""
         best = 0.0
         for suffix in suffixes_of(self._entries[number].name):
             matcher.set_seq1(suffix)
@@ -195,7 +195,7 @@ class Library:
         return Hit(self._entries[number].name, math.sqrt(score), score - second, len(ranked))
 
     def _matches(self, statement: str, terms: Sequence[str]) -> list[tuple[int, float]]:
-        """Return ``(number, score)`` of what holds any of the terms."""
+        """Return ``(number, score)`` of the entries that contain any of the terms."""
         if not terms:
             return []
         quoted = " OR ".join('"' + term.replace('"', '""') + '"' for term in terms)
@@ -203,7 +203,7 @@ class Library:
 
 
 def suffixes_of(name: str) -> list[str]:
-    """Return a dotted name in lower case with ever fewer of its leading parts."""
+    """Return the suffixes of a dotted name in lower case, the longest first."""
     parts = name.lower().split(".")
     return [".".join(parts[start:]) for start in range(len(parts))]
 
@@ -244,7 +244,7 @@ def _trigrams(words: Sequence[str]) -> list[str]:
 
 
 def _shape(text: str) -> str:
-    """Return what a question looks like: one name, dotted or not, a few words, or a phrase."""
+    """Return the shape of a question: one name, dotted or not, a few words, or a phrase."""
     count = len(text.split())
     if count == 1:
         return "dotted" if "." in text else "one word"

@@ -19,7 +19,7 @@ from tau_live.core.errors import SettingsError, TauLiveError
 from tau_live.core.redaction import scrub_text
 from tau_live.core.settings import Settings, here
 
-SHOWN, LISTED = 60, 8
+TEXT_CHARS, LISTED = 60, 8
 NAMED = (
     FindingKind.AGENT,
     FindingKind.MODEL,
@@ -136,8 +136,8 @@ def _rows(project: Project) -> Iterator[tuple[str, object]]:
 
 def _place_text(finding: Finding) -> str:
     text = " ".join(scrub_text(finding.text).split()) or "unnamed"
-    named = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-    return f"{named} ({finding.path}:{finding.line})".strip()
+    short = text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}..."
+    return f"{short} ({finding.path}:{finding.line})".strip()
 
 
 def _facts(plan: Plan, *, written: bool) -> dict[str, object]:
@@ -163,7 +163,7 @@ def _facts(plan: Plan, *, written: bool) -> dict[str, object]:
         "found": [
             {
                 "kind": finding.kind,
-                "text": scrub_text(finding.text)[:SHOWN],
+                "text": scrub_text(finding.text)[:TEXT_CHARS],
                 "host": finding.host,
                 "path": finding.path,
                 "line": finding.line,

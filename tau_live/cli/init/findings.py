@@ -16,7 +16,7 @@ from tau_live.core.switch import SWITCH
 LEFT_OUT = frozenset(
     {"__pycache__", "build", "dist", "node_modules", "site-packages", "venv", "env"}
 )
-"""Folders in which nobody's own sources are; besides them hidden ones and environments."""
+"""Folders without sources of the project's own; hidden ones and environments are left out too."""
 
 
 @dataclass(slots=True)
@@ -24,16 +24,16 @@ class Reading:
     """A walk through a project.
 
     Attributes:
-        folder: Where it begins.
-        files: Python files, at most.
-        entries: Files and folders of any kind that are passed on the way, at most.
-        file_bytes: What a longer file has is not read.
-        seconds: Reading ends after so long.
-        clock: Tells the time, in seconds.
-        read: How many files were parsed.
-        unread: By reason, the files that were not.
-        cut: Why the walk ended before everything was seen; ``None`` if it did not.
-        notebooks: How many notebooks there are; they are not read.
+        folder: Where it starts.
+        files: The most Python files.
+        entries: The most files and folders of any kind that are passed on the way.
+        file_bytes: The size of the longest file that is read.
+        seconds: How long reading may take.
+        clock: Returns the time, in seconds.
+        read: The number of files that were parsed.
+        unread: The files that were not, by reason.
+        cut: Why the walk ended early; ``None`` if it did not.
+        notebooks: The number of notebooks, which are not read.
     """
 
     folder: Path
@@ -66,21 +66,21 @@ class Reading:
                 yield Source(name, tree)
 
     def _files(self, until: float) -> Iterator[Path]:
-        passed = 0
+        entries = 0
 
         def note_closed(error: OSError) -> None:
             name = os.path.relpath(str(error.filename), self.folder)
             self.unread.setdefault("cannot be opened", []).append(name)
 
         for folder, folders, files in os.walk(self.folder, onerror=note_closed):
-            at = Path(folder)
-            folders[:] = sorted(child for child in folders if _is_own(at / child))
+            parent = Path(folder)
+            folders[:] = sorted(child for child in folders if _is_own(parent / child))
             for name in sorted(files):
                 self.notebooks += name.endswith(".ipynb")
                 if name.endswith(".py"):
-                    yield at / name
-            passed += len(files) + len(folders)
-            if passed > self.entries:
+                    yield parent / name
+            entries += len(files) + len(folders)
+            if entries > self.entries:
                 self.cut = f"there are more than {self.entries:,} files"
             elif self.clock() > until:  # also where there is no Python file at all
                 self.cut = f"it took longer than {self.seconds:g} s"
@@ -94,20 +94,20 @@ def _is_own(folder: Path) -> bool:
     return not left_out and not (folder / "pyvenv.cfg").exists()
 
 
-def _parse(path: Path, most: int) -> ast.Module | str:
+def _parse(path: Path, max_bytes: int) -> ast.Module | str:
     """Return the syntax tree of a file, or why it was not parsed."""
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):  # to read it may never end
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading it may never end
             return "not a file"
-        if about.st_size > most:
-            return f"larger than {most / 1e6:g} MB"
+        if status.st_size > max_bytes:
+            return f"larger than {max_bytes / 1e6:g} MB"
         content = path.read_bytes()
     except OSError:
         return "cannot be read"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what the compiler thinks of other people's code
+            warnings.simplefilter("ignore")  # the compiler's, about other people's code
             return ast.parse(content)
     except SyntaxError:
         return "syntax error"
@@ -117,7 +117,7 @@ def _parse(path: Path, most: int) -> ast.Module | str:
 
 DOOR = "tau_live.auto"
 OWN = ""
-"""The host of what a project's code does by itself."""
+"""The host of findings that are the project's own."""
 
 _RUNS = frozenset({"run", "run_sync", "run_stream", "run_stream_sync", "iter", "override"})
 _TOOLS = frozenset({"tool", "tool_plain", "function_tool"})
@@ -141,13 +141,13 @@ class Finding:
     """One thing that a source names.
 
     Attributes:
-        kind: What it is.
-        text: Its name, or for a prompt its text; empty where the source does not say, as for a
+        kind: Its kind.
+        text: Its name, or for a prompt its text; empty where the source does not show it, as for a
             model that is an object.
-        host: Whose; empty for what is the project's own.
+        host: The name of its host; empty for the project's own.
         path: The file.
-        line: Where in it.
-        within: For a prompt, what it was called; for a model the class that was given it.
+        line: The line.
+        within: For a prompt, its name; for a model, the class that was given it.
     """
 
     kind: FindingKind
@@ -181,7 +181,7 @@ class Source:
         self._ours = any(name.partition(".")[0] == "tau_live" for name in self._names.values())
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what it names, in the order of its lines within each kind of syntax."""
+        """Yield its findings, in the order of its lines within each kind of syntax."""
         for name in self.hosts:
             yield Finding(FindingKind.HOST, name, name, self.path, 1)
         for node in ast.walk(self._tree):
@@ -197,7 +197,7 @@ class Source:
                 yield Finding(FindingKind.START, "", OWN, self.path, statement.lineno)
 
     def late_switches(self) -> Iterator[str]:
-        """Yield where the switch is set behind an import that had needed it, in words."""
+        """Yield where the switch is set after an import that needs it, in words."""
         needing: list[tuple[int, str]] = []
         for top in self._tree.body:
             names: list[str] = []
@@ -208,12 +208,12 @@ class Source:
             needing += [(top.lineno, name) for name in names if name == DOOR or host_of(name)]
         for node in ast.walk(self._tree):
             at = getattr(node, "lineno", 0)
-            before = [name for line, name in needing if line < at]
-            if before and _sets_switch(node):
-                yield f"{self.path}:{at} sets {SWITCH}, after the import of {before[0]}"
+            earlier = [name for line, name in needing if line < at]
+            if earlier and _sets_switch(node):
+                yield f"{self.path}:{at} sets {SWITCH}, after the import of {earlier[0]}"
 
     def _in_call(self, call: ast.Call) -> Iterator[Finding]:
-        """Yield what a call names."""
+        """Yield the findings in a call."""
         name = self._full_name(call.func)
         last = name.rpartition(".")[2]
         host = host_of(name)
@@ -224,7 +224,7 @@ class Source:
         elif isinstance(call.func, ast.Attribute) and last in _RUNS and self._only_host:
             yield from self._models(call, self._only_host, within="")
         if self._ours and last in {"reward", "decide"}:
-            yield from self._of_ours(call, last)
+            yield from self._own_findings(call, last)
 
     def _in_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
         """Yield a function that is made a tool by its decorator."""
@@ -243,9 +243,9 @@ class Source:
         first = not host.models or host.host == "langchain"
         yield from self._models(call, host, within="", first=first)
         for key in host.prompts & given.keys():
-            for called, text in self._texts(given[key]):
+            for label, text in self._texts(given[key]):
                 yield Finding(
-                    FindingKind.PROMPT, text, host.host, self.path, given[key].lineno, called
+                    FindingKind.PROMPT, text, host.host, self.path, given[key].lineno, label
                 )
         tools = given.get("tools")
         for tool in tools.elts if isinstance(tools, ast.List | ast.Tuple) else ():
@@ -256,17 +256,17 @@ class Source:
         self, call: ast.Call, host: Framework, *, within: str, first: bool = False
     ) -> Iterator[Finding]:
         given = _keywords(call)
-        named = [given[key] for key in ("model", "model_id", "model_name") if key in given]
-        for value in named or (call.args[:1] if first else []):
+        models = [given[key] for key in ("model", "model_id", "model_name") if key in given]
+        for value in models or (call.args[:1] if first else []):
             texts = [text for _, text in self._texts(value)]
             made = self._constants.get(value.id) if isinstance(value, ast.Name) else value
-            # a call that makes a model names it where it stands
+            # a call that makes a model is a finding of its own
             if not texts and not (isinstance(made, ast.Call) and _last(made) in host.models):
                 texts = [""]
             for text in texts:
                 yield Finding(FindingKind.MODEL, text, host.host, self.path, value.lineno, within)
 
-    def _of_ours(self, call: ast.Call, last: str) -> Iterator[Finding]:
+    def _own_findings(self, call: ast.Call, last: str) -> Iterator[Finding]:
         if last == "reward":
             name = _keywords(call).get("name")
             texts = self._texts(name) if name is not None else []
@@ -277,7 +277,7 @@ class Source:
                 yield Finding(FindingKind.POINT, text, OWN, self.path, call.lineno)
 
     def _full_name(self, node: ast.expr) -> str:
-        """Return the whole name of what is called, as far as imports determine it."""
+        """Return the full name of a called function, as far as imports determine it."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -285,24 +285,24 @@ class Source:
         top = self._names.get(node.id, node.id) if isinstance(node, ast.Name) else ""
         return ".".join([top, *reversed(parts)])
 
-    def _texts(self, value: ast.expr, called: str = "", left: int = 8) -> list[tuple[str, str]]:
-        """Return the texts that an expression may be, each behind the name it has; maybe none.
+    def _texts(self, value: ast.expr, label: str = "", depth: int = 8) -> list[tuple[str, str]]:
+        """Return the texts that an expression may be, each after the name it has; maybe none.
 
-        Names that stand for names are followed ``left`` steps: two may stand for each other.
+        Names that stand for names are followed ``depth`` steps: two may stand for each other.
         """
         parts: list[ast.expr] = []
         match value:
             case ast.Constant(value=str(text)) if text.strip():
-                return [(called, text)]
+                return [(label, text)]
             case ast.Name(id=name) if name in self._constants:
-                called, parts = name, [self._constants[name]]
+                label, parts = name, [self._constants[name]]
             case ast.IfExp(body=body, orelse=orelse):
-                called, parts = "", [body, orelse]
+                label, parts = "", [body, orelse]
             case ast.BoolOp(values=values):
-                called, parts = "", values
+                label, parts = "", values
             case ast.Call(args=[_, default]) if _last(value.func) in {"get", "getenv"}:
                 parts = [default]
-        return [pair for part in parts if left for pair in self._texts(part, called, left - 1)]
+        return [pair for part in parts if depth for pair in self._texts(part, label, depth - 1)]
 
 
 def _imports(tree: ast.Module) -> dict[str, str]:
@@ -321,7 +321,7 @@ def _imports(tree: ast.Module) -> dict[str, str]:
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """Return what a file's names are, of those that are given something once."""
+    """Return the values of a file's names that are assigned once."""
     values: dict[str, list[ast.expr | None]] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
@@ -333,7 +333,7 @@ def _constants(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 def host_of(name: str) -> Framework | None:
-    """Return the host that a whole name belongs to."""
+    """Return the host that a full name belongs to."""
     return next((host for host in FRAMEWORKS.values() if host.imports(name)), None)
 
 

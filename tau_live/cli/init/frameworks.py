@@ -17,14 +17,13 @@ class Framework:
 
     Attributes:
         host: Its name.
-        packages: What an installer calls it; any of them is enough; the first
-            is that of ``oldest``.
+        packages: Its packages, any of which is enough; ``oldest`` is of the first.
         oldest: The oldest version that its adapter is tested with.
-        modules: What its imports begin with; ``langchain_`` also means ``langchain_openai``.
-        points: Where its adapter may decide.
-        agents: What is called to make an agent.
-        models: What is called to make a model, with its name as the first argument or a keyword.
-        prompts: The keywords that instructions are given by.
+        modules: The beginnings of its imports; ``langchain_`` also means ``langchain_openai``.
+        points: The decision points of its adapter.
+        agents: The names of functions and classes that make an agent.
+        models: Those that make a model, with its name as the first argument or a keyword.
+        prompts: The keyword arguments for instructions.
         qualified: Whether an option has to name the class of a model where there are several.
     """
 
@@ -39,7 +38,7 @@ class Framework:
     qualified: bool = False
 
     def imports(self, module: str) -> bool:
-        """Say whether an import is one of this host."""
+        """Return whether an import is one of this host."""
         top = module.partition(".")[0]
         return any(
             top.startswith(prefix)
@@ -112,11 +111,11 @@ _KNOWN = (
 FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
     {framework.host: framework for framework in _KNOWN}
 )
-"""By host."""
+"""The frameworks by host."""
 
 
 def older(version: str | None, oldest: str | None) -> bool:
-    """Say whether a version is before another; what is no number in it is not looked at."""
+    """Return whether a version is before another, by its leading numbers alone."""
     numbers = _numbers(version or "")
     return oldest is not None and bool(numbers) and numbers < _numbers(oldest)
 

@@ -19,7 +19,7 @@ _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
 
 
 def installed_version(host: Framework) -> str | None:
-    """Return the version of a host that is installed here; ``None`` where it is not."""
+    """Return the installed version of a host; ``None`` if it is not installed here."""
     for package in host.packages:
         with suppress(Exception):  # metadata may be missing or broken
             return metadata.version(package)
@@ -27,7 +27,7 @@ def installed_version(host: Framework) -> str | None:
 
 
 def declared_hosts(folder: Path) -> tuple[set[str], list[str]]:
-    """Return the hosts that a project declares, and what could not be read."""
+    """Return the hosts that a project declares, and the problems with reading them."""
     names, problems = set[str](), list[str]()
     files = [
         file
@@ -54,7 +54,7 @@ def declared_hosts(folder: Path) -> tuple[set[str], list[str]]:
 
 
 def is_own(folder: Path, host: Framework) -> bool:
-    """Say whether the import of a host is a module of the project itself, as `agents` often is."""
+    """Return whether a host's import is a module of the project itself, as `agents` often is."""
     tops = {module.partition(".")[0] for module in host.modules if not module.endswith("_")}
     return any(
         (place / f"{top}.py").is_file() or (place / top).is_dir()
@@ -64,7 +64,7 @@ def is_own(folder: Path, host: Framework) -> bool:
 
 
 def other_environment(folder: Path) -> Path | None:
-    """Return the project's own environment where that is not the one that runs now."""
+    """Return the project's own environment, if it is not the one that runs now."""
     for name in (".venv", "venv"):
         environment = folder / name
         is_there = (environment / "pyvenv.cfg").is_file()
@@ -74,7 +74,7 @@ def other_environment(folder: Path) -> Path | None:
 
 
 def has_us(environment: Path) -> bool:
-    """Say whether tau-live is installed in an environment."""
+    """Return whether tau-live is installed in an environment."""
     places = ("lib/python3*/site-packages", "Lib/site-packages")
     return any(
         any(site.glob("tau_live-*.dist-info"))
@@ -84,7 +84,7 @@ def has_us(environment: Path) -> bool:
 
 
 def is_committed(folder: Path) -> bool:
-    """Say whether a store in this folder would be seen by git."""
+    """Return whether git would see a store in this folder."""
     try:
         ignored = (folder / ".gitignore").read_text(errors="replace").splitlines()
     except OSError:
@@ -104,7 +104,7 @@ def _names(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _dependencies(document: Mapping[str, object]) -> Iterator[str]:
-    """Yield every requirement that a ``pyproject.toml`` has, wherever it has it."""
+    """Yield every requirement in a ``pyproject.toml``, of any table."""
     project, poetry = mapping(document.get("project")), mapping(document.get("tool")).get("poetry")
     groups = [
         project.get("dependencies"),
@@ -122,11 +122,11 @@ MOST_FINDINGS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectHost:
-    """A host that a project has to do with.
+    """A host that is installed here, or that a project declares or imports.
 
     Attributes:
         host: Its name.
-        version: What is installed here; ``None`` for nothing.
+        version: The installed version; ``None`` if it is not installed here.
         declared: Whether the project declares it.
         imported: The files that import it.
     """
@@ -145,9 +145,9 @@ class Project:
         folder: Its folder.
         hosts: The supported hosts that are installed, declared or imported, by name.
         findings: The findings in its sources, each once in a file's line.
-        read: How many files were parsed.
-        unread: By reason, the files that were not.
-        doubts: What could not be looked at, and what seems wrong around the project.
+        read: The number of files that were parsed.
+        unread: The files that were not, by reason.
+        doubts: Parts that could not be read, and what seems wrong around the project.
     """
 
     folder: Path

@@ -25,11 +25,11 @@ def propose(
     Args:
         project: The project.
         own: Its existing settings, as the table ``[tool.tau-live]``.
-        environ: The environment, which goes before any file.
+        environ: The environment, which takes precedence over any file.
 
     Returns:
-        What to add below ``[tool.tau-live]``; settings that are set already to something else;
-        the findings that are not proposed, and why.
+        The additions below ``[tool.tau-live]``; the settings that have another value already; the
+        findings that are not proposed, and why.
     """
     notes: list[str] = []
     decisions = {**_models(project, notes), **_prompts(project, notes)}
@@ -58,15 +58,15 @@ def propose(
 
 
 def next_command(project: Project) -> str:
-    """Return what to do once the settings are written."""
+    """Return the command to run once the settings are written."""
     agents = {
         finding.path for finding in project.of(FindingKind.AGENT) + project.of(FindingKind.POINT)
     }
     hosts = {path for host in project.hosts for path in host.imported}
     starts = [finding.path for finding in project.of(FindingKind.START)]
     for files in (agents, hosts):
-        started = [path for path in starts if path in files]
-        path = next(iter(started or sorted(files)), None)
+        scripts = [path for path in starts if path in files]
+        path = next(iter(scripts or sorted(files)), None)
         if path is not None:
             return f"TAU_LIVE_RL=1 tau-live run -- python {shlex.quote(path)}"
     if [host.host for host in project.hosts] == ["llm"]:
@@ -166,7 +166,7 @@ def _rewards(project: Project, own: Mapping[str, object], notes: list[str]) -> l
 
 
 def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
-    """Yield what else might be decided, and by whom it is decided already."""
+    """Yield notes on other decision points, and on those that the code decides itself."""
     if points := project.texts(FindingKind.POINT):
         yield f"your code decides at {', '.join(points)} itself: no declaration needed"
     for host in project.hosts:
@@ -188,7 +188,7 @@ def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
 
 
 def _is_right(point: Point, options: Mapping[str, object] | Sequence[str]) -> bool:
-    """Say whether the settings would take these options."""
+    """Return whether the settings would accept these options."""
     named = options if isinstance(options, Mapping) else {option: option for option in options}
     try:
         DeclaredDecision(point=point.value, options=named)
@@ -200,19 +200,19 @@ def _is_right(point: Point, options: Mapping[str, object] | Sequence[str]) -> bo
 def _beside(
     own: Mapping[str, object], wanted: Sequence[Addition]
 ) -> tuple[list[Addition], list[str]]:
-    """Return what the existing settings lack of what is wanted, and what they set otherwise."""
+    """Return the additions that the existing settings lack, and notes on those set otherwise."""
     additions: list[Addition] = []
     left_alone: list[str] = []
     for addition in wanted:
-        there, name = _at(own, addition.table), ".".join(addition.table)
-        is_declared = bool(name and there)  # by somebody: what is missing is meant to be
+        table, name = _at(own, addition.table), ".".join(addition.table)
+        is_declared = bool(name and table)  # by somebody: what is missing is meant to be
         for key, value in addition.values.items():
-            if key in there and there[key] != value:
-                whole = ".".join([*addition.table, key])
-                left_alone.append(f"{whole} is {show_value(there[key])} already")
-            elif key not in there and is_declared:
+            if key in table and table[key] != value:
+                path = ".".join([*addition.table, key])
+                left_alone.append(f"{path} is {show_value(table[key])} already")
+            elif key not in table and is_declared:
                 left_alone.append(f"{name} is declared already, without {key}")
-        lacking = {key: value for key, value in addition.values.items() if key not in there}
+        lacking = {key: value for key, value in addition.values.items() if key not in table}
         if lacking and not is_declared:
             additions.append(Addition(addition.table, lacking, addition.remarks))
     return additions, left_alone

@@ -29,7 +29,7 @@ class Addition:
     """Values for one table.
 
     Attributes:
-        table: Where it is, ``("tool", "tau-live", "decisions", "model")``.
+        table: Its path, such as ``("tool", "tau-live", "decisions", "model")``.
         values: Its values, besides the existing ones.
         remarks: Comments above some of them, by key.
     """
@@ -40,10 +40,10 @@ class Addition:
 
 
 def with_additions(text: str, additions: Sequence[Addition]) -> str:
-    """Return a document with more in it; whatever it had stays as it was, comments and all.
+    """Return a document with additions; whatever it had stays as it was, comments and all.
 
     Raises:
-        SettingsError: It is laid out so that no table can be added to as text.
+        SettingsError: Its layout does not allow to add to its tables as text.
     """
     wanted = tomllib.loads(text)
     for addition in additions:
@@ -61,7 +61,7 @@ def with_additions(text: str, additions: Sequence[Addition]) -> str:
 
 
 def fragment(additions: Sequence[Addition], at: Sequence[str]) -> str:
-    """Return what would be added to an empty file, below the table ``at``."""
+    """Return the text of additions to an empty file, below the table ``at``."""
     placed = (replace(addition, table=(*at, *addition.table)) for addition in additions)
     return "\n".join(_section(addition, "\n") for addition in placed)
 
@@ -90,10 +90,10 @@ def key_text(key: str) -> str:
 
 
 def _with(text: str, addition: Addition, end: str) -> str:
-    """Return a text with one addition: behind the header of its table, or at the end."""
+    """Return a text with one addition: after the header of its table, or at the end."""
     lines = text.splitlines(keepends=True)
     if not addition.table:
-        texts = (line.strip() for line in lines)  # of settings, behind the comments above them
+        texts = (line.strip() for line in lines)  # the first setting, after the comments above it
         first = next((n for n, of in enumerate(texts) if of and of[0] != "#"), len(lines))
         return "".join([*lines[:first], *_values(addition, end), *lines[first:]])
     for index, line in enumerate(lines):
@@ -118,7 +118,7 @@ def _values(addition: Addition, end: str) -> Iterator[str]:
 
 
 def _header(line: str) -> tuple[str, ...]:
-    """Return the table that a line begins; nothing where it begins none."""
+    """Return the path of the table that a line begins; empty if it begins none."""
     match = _HEADER.fullmatch(line.strip())
     parts: list[str] = []
     at, inside = 0, match[1] if match else ""
@@ -135,7 +135,7 @@ def _merge(document: dict[str, object], addition: Addition) -> None:
     """Merge an addition into a document.
 
     Raises:
-        SettingsError: There is something else where its table belongs.
+        SettingsError: There is another value in place of its table.
     """
     table = document
     for name in addition.table:
@@ -153,13 +153,13 @@ OURS = ("tool", "tau-live")
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A file that settings are in, or will be.
+    """A file for settings, which may not exist yet.
 
     Attributes:
         path: The file.
-        before: Its contents; ``None`` while it is not there.
+        before: Its contents; ``None`` if it does not exist.
         own: Our settings in it.
-        at: Where that is in it; nothing for a file of ours alone.
+        at: The path of our table in it; empty for a file of ours alone.
     """
 
     path: Path
@@ -168,10 +168,10 @@ class SettingsFile:
     at: tuple[str, ...]
 
     def after(self, additions: Sequence[Addition]) -> str:
-        """Return what the file would hold with more in it.
+        """Return the file's contents with additions.
 
         Raises:
-            SettingsError: It is laid out so that nothing can be added.
+            SettingsError: Its layout does not allow to add to it.
         """
         placed = [replace(addition, table=(*self.at, *addition.table)) for addition in additions]
         try:
@@ -185,14 +185,14 @@ class SettingsFile:
         return (self.before or b"").decode()
 
     def diff(self, after: str) -> list[str]:
-        """Return what would be changed, as lines of a unified diff."""
+        """Return the change as lines of a unified diff."""
         name = self.path.name
         old = name if self.before is not None else "/dev/null"
         lines = unified_diff(self.text.splitlines(), after.splitlines(), old, name, lineterm="")
         return [*lines]
 
     def write(self, after: str) -> None:
-        """Replace the file, all of it or nothing, with the permissions that it has.
+        """Replace the file atomically, with the permissions that it has.
 
         Raises:
             SettingsError: Somebody has changed it since it was read.
@@ -202,16 +202,16 @@ class SettingsFile:
         now = path.read_bytes() if path.exists() else None
         if now != self.before:
             raise SettingsError(f"{path} was changed meanwhile: run this again")
-        # A new file may be read by everybody: settings of a project are no secret.
+        # Everybody may read a new file: settings of a project are no secret.
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
         write_whole(path, after.encode(), mode=mode)
 
 
 def settings_file(folder: Path, environ: Mapping[str, str]) -> SettingsFile:
-    """Return the file that a project's settings belong into.
+    """Return the file for a project's settings.
 
-    It is what ``TAU_LIVE_RL_CONFIG`` names, else the nearest ``pyproject.toml`` that has settings
-    of ours, else the project's own.
+    It is the one that ``TAU_LIVE_RL_CONFIG`` names, else the nearest ``pyproject.toml`` that has
+    settings of ours, else the project's own.
 
     Raises:
         SettingsError: It cannot be read, or is no TOML.
@@ -223,14 +223,14 @@ def settings_file(folder: Path, environ: Mapping[str, str]) -> SettingsFile:
         own = own_table(document)
         return _file(path, document if own is None else own, at=() if own is None else OURS)
     nearest, inside = None, True
-    for place in (folder, *folder.parents):
-        path = place / PYPROJECT
+    for parent in (folder, *folder.parents):
+        path = parent / PYPROJECT
         if path.is_file():
             own = own_table(read_toml(path)) if inside or _mentions_us(path) else None
             if own is not None:
                 return _file(path, own, at=OURS)
             nearest = nearest or (path if inside else None)
-        inside = inside and not (place / ".git").exists()  # what is above is another project
+        inside = inside and not (parent / ".git").exists()  # above it is another project
     return _file(nearest or folder / PYPROJECT, {}, at=OURS)
 
 

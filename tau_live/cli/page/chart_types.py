@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 OPTIONS = ("o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8")
-"""The roles of the options of a decision point, by their places."""
+"""The roles of the options of a decision point, in their order."""
 
 ROLES = (
     "ink", "muted", "grid", "all", "learner", "control", "good", "doubtful", "bad", *OPTIONS,
@@ -18,7 +18,7 @@ class Series:
     """A line with its band, or one of the parts that make up a whole.
 
     Attributes:
-        label: What it shows, in the legend too.
+        label: Its label, in the legend too.
         role: Its colour, of ``ROLES``.
         x: ``[N]``; of areas ``[2 * N]``, where each stretch begins and ends; of bars nothing.
         y: ``[N]``; a gap where ``None``; of areas and bars at least 0.
@@ -41,8 +41,8 @@ class Panel:
     """Series over one pair of axes.
 
     Attributes:
-        label: What the vertical axis shows, with its unit.
-        series: What is drawn.
+        label: The label of the vertical axis, with its unit.
+        series: The series that are drawn.
         scale: Of the axis of values: ``percent`` goes from 0 to 100 %, ``log`` is logarithmic,
             ``from 0`` begins there, ``zero`` has a line there, and ``equal`` has one where both
             axes are equal.
@@ -60,10 +60,10 @@ class Chart:
     Attributes:
         kind: ``curves`` with bands, stacked ``areas`` of shares, horizontal stacked ``bars``, or
             ``dots`` with intervals; only curves have several panels.
-        panels: What is drawn.
-        x_label: What the horizontal axis shows.
+        panels: The panels, from top to bottom.
+        x_label: The label of the horizontal axis.
         ticks: Places on it and their labels, of up to two lines; empty for numbers.
-        flags: What happened: where on it, and the kind of a ``Mark``, or ``worse`` or ``better``.
+        flags: Events: their places on it, and the kind of a ``Mark``, or ``worse`` or ``better``.
         rows: Of bars, their names and whether each is a heading, which has no bar.
     """
 
@@ -93,7 +93,7 @@ MARKERS: Mapping[str, tuple[str, str]] = {
     "bars": ("s", "s"),
     "dots": ("o", "D"),
 }
-"""How a series is shown, and how a dashed one."""
+"""The marker of a series, and of a dashed one, by kind of chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +112,8 @@ class Figure:
     Attributes:
         name: Unique on the page, of letters, digits and ``-`` alone.
         title: The finding, as a short sentence.
-        subject: What it shows, as a noun.
-        text: How to read it, for everybody.
+        subject: Its subject, as a noun.
+        text: An explanation of how to read it.
         described: A description for readers who cannot see it.
         chart: The chart; ``None`` where there is nothing to draw.
         tables: The numbers.

@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 
 from tau_live.cli.output import moment, number, printable
 from tau_live.cli.page.chart_types import Chart, Figure, Section, Table
-from tau_live.cli.page.figures import whole
-from tau_live.cli.page.points import at_point
+from tau_live.cli.page.figures import overall_sections
+from tau_live.cli.page.points import point_section
 from tau_live.core.sanitize import mapping, real
 from tau_live.operate.report.facts import Facts, Summary
 from tau_live.operate.report.summary import BAD, DOUBTFUL, GOOD
@@ -33,13 +33,15 @@ FORMS = {"^": "M6 1 11 10H1Z", "v": "M1 1H11L6 10Z", "D": "M6 0 11 5.5 6 11 1 5.
 
 def sections_of(facts: Facts) -> list[Section]:
     """Return everything that the page shows below its summary."""
-    first, *others = whole(facts)
-    points = [at_point(facts, point, place=n) for n, point in enumerate(facts.points, start=1)]
+    first, *others = overall_sections(facts)
+    points = [
+        point_section(facts, point, number=n) for n, point in enumerate(facts.points, start=1)
+    ]
     return [first, *points, *others]
 
 
 def page_of(
-    facts: Facts, sections: Sequence[Section], draw: Draw, *, tell: Callable[[int], None]
+    facts: Facts, sections: Sequence[Section], draw: Draw, *, advance: Callable[[int], None]
 ) -> bytes:
     """Return the page.
 
@@ -47,17 +49,17 @@ def page_of(
         facts: Its facts.
         sections: Its sections.
         draw: Turns charts into elements.
-        tell: Called with 1 when one more figure is drawn.
+        advance: Called with 1 after each figure is drawn.
     """
     style = files("tau_live.cli.page").joinpath("style.css").read_text(encoding="utf-8")
     root = element(
         "html",
         _head(facts, style),
-        element("body", *_body(facts, sections, draw, tell=tell)),
+        element("body", *_body(facts, sections, draw, advance=advance)),
         lang="en",
     )
-    written = ET.tostring(root, encoding="unicode", method="html")
-    return f"<!DOCTYPE html>\n{written}\n".encode()
+    html = ET.tostring(root, encoding="unicode", method="html")
+    return f"<!DOCTYPE html>\n{html}\n".encode()
 
 
 def element(tag: str, *children: Child, **attributes: str) -> ET.Element:
@@ -91,7 +93,7 @@ def _head(facts: Facts, style: str) -> ET.Element:
 
 
 def _body(
-    facts: Facts, sections: Sequence[Section], draw: Draw, *, tell: Callable[[int], None]
+    facts: Facts, sections: Sequence[Section], draw: Draw, *, advance: Callable[[int], None]
 ) -> Iterator[ET.Element]:
     is_part = facts.looked_at < facts.rollouts
     some = f", {facts.looked_at:,} of them examined" if is_part else ""
@@ -110,7 +112,7 @@ def _body(
         _verdict(facts),
         _summary(facts.summary),
         element("nav", element("ul", *contents), aria_label="Contents"),
-        *(_section(section, draw, tell=tell) for section in sections),
+        *(_section(section, draw, advance=advance) for section in sections),
         element("p", more) if facts.points_left_out else None,
     )
     yield element(
@@ -191,8 +193,8 @@ def _summary(summary: Summary) -> ET.Element:
 
 
 def with_code(text: str) -> list[Child]:
-    """Return a text with the parts in backticks as code, which may break behind ``_``."""
-    return [_code(part) if place % 2 else part for place, part in enumerate(text.split("`"))]
+    """Return a text with the parts in backticks as code, which may break after ``_``."""
+    return [_code(part) if index % 2 else part for index, part in enumerate(text.split("`"))]
 
 
 def _code(text: str) -> ET.Element:
@@ -201,11 +203,11 @@ def _code(text: str) -> ET.Element:
     return element("code", first, *rest)
 
 
-def _section(section: Section, draw: Draw, *, tell: Callable[[int], None]) -> ET.Element:
+def _section(section: Section, draw: Draw, *, advance: Callable[[int], None]) -> ET.Element:
     figures = []
     for figure in section.figures:
         figures.append(_figure(figure, draw))
-        tell(1)
+        advance(1)
     return element(
         "section",
         element("h2", section.title, id=section.name),
@@ -224,7 +226,7 @@ def _figure(figure: Figure, draw: Draw) -> ET.Element:
         element("p", figure.text, class_="sentence"),
     )
     drawn: list[ET.Element] = []
-    if chart := figure.chart:  # twice: the style sheet shows the one that suits the screen
+    if chart := figure.chart:  # twice: the style sheet shows the one that fits the screen
         keys = [element("li", _swatch(role, form), label) for label, role, form in chart.legend()]
         images = [_image(figure, chart, draw, narrow=narrow) for narrow in (False, True)]
         drawn = [element("ul", *keys, class_="legend"), element("div", *images, class_="drawn")]

@@ -1,8 +1,8 @@
 """Charts as SVG elements; the only module that needs matplotlib.
 
-What matplotlib writes is made fit for a page with a strict content policy: no style attribute and
-no script is left, colours are classes that the page's style sheet fills by day and by night, and
-texts stay texts.
+matplotlib's output is adapted to a page with a strict content policy: no style attribute and no
+script is left, colours are classes that the page's style sheet fills by day and by night, and texts
+stay texts.
 """
 
 import io
@@ -30,16 +30,16 @@ from tau_live.cli.output import printable
 from tau_live.cli.page.chart_types import FLAGS, ROLES, Chart, Series
 
 WIDE_IN, NARROW_IN = 8.0, 4.0
-"""How wide a chart is drawn for a desk, and for a telephone."""
+"""The width of a chart for a desktop, and for a telephone."""
 
 CHARACTER_IN = 0.075
-"""About as wide is a character of a label."""
+"""The approximate width of a label's character."""
 
 AXIS_IN = 0.9
-"""About as much of the width is the vertical axis with its labels."""
+"""The approximate width of the vertical axis with its labels."""
 
 COLOURS = {role: f"#0102{number:02x}" for number, role in enumerate(ROLES)}
-"""The colours for matplotlib; no other colour is ever drawn."""
+"""The colours for matplotlib; no other is ever drawn."""
 
 CLASSES = {colour: role for role, colour in COLOURS.items()}
 INK, MUTED, GRID = COLOURS["ink"], COLOURS["muted"], COLOURS["grid"]
@@ -71,38 +71,38 @@ SETTINGS: Mapping[str, object] = {
     "ytick.labelsize": 9,
 }
 
-PASSED = {
+PRESENTATION = {
     "clip-path", "fill", "fill-opacity", "font-size", "font-weight", "opacity", "stroke",
     "stroke-dasharray", "stroke-dashoffset", "stroke-linecap", "stroke-linejoin",
     "stroke-miterlimit", "stroke-opacity", "stroke-width", "text-anchor",
 }  # fmt: skip
-"""What of a style is a presentation attribute, too, which no content policy forbids."""
+"""The style properties that are also presentation attributes, which no content policy forbids."""
 
 REFERENCE = re.compile(r"(?:url\(#|^#)([^)]+)")
-"""An id that an attribute refers to."""
+"""Matches an id that an attribute refers to."""
 
 
 def svg_of(chart: Chart, name: str, *, narrow: bool = False) -> ET.Element:
-    """Return a chart as an ``svg`` element without a name space, fit to stand in HTML.
+    """Return a chart as an ``svg`` element without a name space, for use in HTML.
 
     Args:
-        chart: What to draw.
-        name: Begins every id in it, so that none is twice on a page.
-        narrow: Whether it is for a narrow screen: as large letters, and fewer of them.
+        chart: The chart to draw.
+        name: The prefix of every id in it, so that ids are unique on a page.
+        narrow: Whether it is for a narrow screen: with fewer letters of the same size.
     """
     with mpl.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a glyph that matplotlib's font lacks the browser's has
-        mpl.rcdefaults()  # whatever the user's own matplotlibrc says
+        warnings.simplefilter("ignore")  # the browser has the glyphs that matplotlib's font lacks
+        mpl.rcdefaults()  # whatever the user's own matplotlibrc sets
         mpl.rcParams.update({**SETTINGS, "svg.hashsalt": name})
         canvas = Canvas(figsize=(NARROW_IN if narrow else WIDE_IN, 3.0))
         draw = {"curves": _curves, "areas": _areas, "bars": _bars, "dots": _dots}[chart.kind]
         draw(chart, canvas)
         canvas.set_layout_engine("constrained")
-        written = io.BytesIO()
+        buffer = io.BytesIO()
         FigureCanvasSVG(canvas).print_svg(
-            written, metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
+            buffer, metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
         )
-    return _clean(ET.fromstring(written.getvalue()), name)  # noqa: S314 - we have just written it
+    return _clean(ET.fromstring(buffer.getvalue()), name)  # noqa: S314 - we have just written it
 
 
 def _curves(chart: Chart, canvas: Canvas) -> None:
@@ -223,14 +223,14 @@ def _line(axes: Axes, series: Series) -> None:
     if len(series.lower):
         lower, upper = _floats(series.lower), _floats(series.upper)
         axes.fill_between(x, lower, upper, color=colour, alpha=0.18, linewidth=0.0)
-    alone = np.isfinite(y).sum() < 2
-    axes.plot(x, y, color=colour, linestyle=style, marker="o" if alone else "", markersize=5)
+    is_single = np.isfinite(y).sum() < 2
+    axes.plot(x, y, color=colour, linestyle=style, marker="o" if is_single else "", markersize=5)
 
 
 def _label_x(axes: Axes, chart: Chart, canvas: Canvas) -> None:
-    """Name the horizontal axis, in as many lines as there have to be, and its ticks.
+    """Label the horizontal axis, in as many lines as it needs, and its ticks.
 
-    On a narrow screen there are as many ticks as find room beside each other.
+    A narrow screen gets as many ticks as fit beside each other.
     """
     across = int((canvas.get_figwidth() - AXIS_IN / 2) / CHARACTER_IN)
     axes.set_xlabel("\n".join(textwrap.wrap(chart.x_label, across)))
@@ -270,7 +270,7 @@ def _floats(values: Sequence[float | None]) -> np.ndarray:
 
 
 def _shorten(text: str, most: int) -> str:
-    """Return a label that has room beside a bar; wide characters count for two."""
+    """Return a label cut to fit beside a bar; wide characters count for two."""
     safe = printable(text)
     widths = np.cumsum([2 if east_asian_width(character) in "WF" else 1 for character in safe])
     if not safe or widths[-1] <= most:
@@ -325,7 +325,7 @@ def _styles(style: str) -> dict[str, str]:
     styles: dict[str, str] = {}
     for declaration in style.split(";"):
         key, _, value = (part.strip() for part in declaration.partition(":"))
-        if key in PASSED:
+        if key in PRESENTATION:
             styles[key] = value
         elif key == "font":
             words = value.split()

@@ -26,7 +26,7 @@ def places(stretches: Sequence[Stretch]) -> list[float]:
 
 
 def ticks_of(stretches: Sequence[Stretch]) -> list[tuple[float, str]]:
-    """Return a few places with the time at which those rollouts began."""
+    """Return a few places, each labelled with the start of the rollouts there."""
     if not stretches:
         return []
     some = min(6, len(stretches))
@@ -67,12 +67,12 @@ def marks_table(marks: Sequence[Mark]) -> list[Table]:
 
 
 def mean_cells(mean: Mean) -> tuple[str, str, str, str]:
-    """Return how many, the mean and its interval."""
+    """Return the count, the mean and its interval as cells."""
     return number(mean.count), number(mean.mean), number(mean.lower), number(mean.upper)
 
 
 def spread_cells(spread: Spread) -> tuple[str, str, str]:
-    """Return how many, the median and the upper end."""
+    """Return the count, the median and the 95th percentile as cells."""
     return number(spread.count), number(spread.median), number(spread.high)
 
 
@@ -82,7 +82,7 @@ def percent(value: float | None) -> str:
 
 
 def short(value: float | None) -> str:
-    """Return a number with three digits that count."""
+    """Return a number with three significant digits."""
     return "-" if value is None else f"{value:.3g}"
 
 
@@ -99,7 +99,7 @@ def mean_text(mean: Mean, *, spell: Callable[[float | None], str] = short) -> st
 def ends_of(
     what: str, means: Sequence[Mean], *, spell: Callable[[float | None], str] = short
 ) -> str:
-    """Return how something was at first and at last."""
+    """Return a sentence with a quantity's mean in its first and in its last third."""
     thirds = thirds_of(means)
     if thirds is None:
         known = [mean for mean in means if mean.mean is not None]
@@ -109,7 +109,7 @@ def ends_of(
 
 
 def finding_of(what: str, means: Sequence[Mean]) -> str:
-    """Return whether something rose or fell from its first third to its last, as a title.
+    """Return a title that tells whether a quantity rose or fell from its first third to its last.
 
     A change counts where it is twice its standard error.
     """
@@ -131,12 +131,12 @@ def _reach(mean: Mean) -> float:
     return (mean.upper - mean.lower) / 2.0
 
 
-def role_of(place: int) -> str:
-    """Return the colour of an option by its place."""
-    return OPTIONS[place % len(OPTIONS)]
+def role_of(index: int) -> str:
+    """Return the role of an option by its index."""
+    return OPTIONS[index % len(OPTIONS)]
 
 
-def whole(facts: Facts) -> list[Section]:
+def overall_sections(facts: Facts) -> list[Section]:
     """Return the sections that are about all rollouts."""
     return [
         Section(
@@ -296,7 +296,7 @@ def _latency(facts: Facts) -> Figure:
 
 
 def _lines(facts: Facts, spreads: Sequence[Spread]) -> list[Series]:
-    """Return the lines of numbers above 0, which an axis of powers can show."""
+    """Return the lines of numbers above 0, which alone a logarithmic axis can show."""
     lines = [
         ("median", "all", [spread.median for spread in spreads]),
         ("95th percentile", "muted", [spread.high for spread in spreads]),
@@ -317,10 +317,10 @@ def _drops(facts: Facts) -> Figure:
     parts = [("Dropped or refused", facts.drops), ("Not learned from", facts.untaught)]
     rows: list[tuple[str, bool]] = []
     lengths: list[tuple[float, float]] = []
-    for place, (title, counts) in enumerate(parts):
+    for index, (title, counts) in enumerate(parts):
         if counts:
             rows += [(title, True), *((name.replace("_", " "), False) for name in counts)]
-            lengths += [(0.0, 0.0), *((c * (1 - place), c * place) for c in counts.values())]
+            lengths += [(0.0, 0.0), *((c * (1 - index), c * index) for c in counts.values())]
     series = [
         Series(label="dropped or refused", role="bad", y=[dropped for dropped, _ in lengths]),
         Series(label="not learned from", role="doubtful", y=[untaught for _, untaught in lengths]),
@@ -384,12 +384,12 @@ def _losses_title(facts: Facts) -> str:
     lost = f"{dropped:,} dropped or refused" if dropped else "Nothing was dropped"
     if not facts.untaught:
         return lost
-    # Some reasons are of rollouts and some of decisions: no sum of them means anything.
-    why, most = max(facts.untaught.items(), key=lambda item: item[1])
-    named, others = f"{why.replace('_', ' ')} ({most:,})", len(facts.untaught) - 1
+    # Some reasons are of rollouts and some of decisions: a sum of them means nothing.
+    why, count = max(facts.untaught.items(), key=lambda item: item[1])
+    main, others = f"{why.replace('_', ' ')} ({count:,})", len(facts.untaught) - 1
     if not others:
-        return f"{lost}; not learned from: {named}"
-    return f"{lost}; not learned from: mostly {named}, and {others} other reason{'s'[: others > 1]}"
+        return f"{lost}; not learned from: {main}"
+    return f"{lost}; not learned from: mostly {main}, and {others} other reason{'s'[: others > 1]}"
 
 
 def _share(count: int, stretch: Stretch) -> float | None:

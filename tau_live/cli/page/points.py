@@ -23,9 +23,9 @@ from tau_live.cli.page.figures import (
 from tau_live.operate.report.facts import Compared, Facts, Mean, Point
 
 
-def at_point(facts: Facts, point: Point, *, place: int) -> Section:
-    """Return the section of a decision point; its place among them makes names unique."""
-    name = f"point-{place}"
+def point_section(facts: Facts, point: Point, *, number: int) -> Section:
+    """Return the section of a decision point; its number makes names unique."""
+    name = f"point-{number}"
     return Section(
         name=name,
         title=f"Decision point: {point.point}",
@@ -111,8 +111,8 @@ def _reward_title(learner: Sequence[Mean], control: Sequence[Mean]) -> str:
     return f"The learner's rollouts earned {short(ours)}, the control's {short(theirs)}"
 
 
-def _habit(point: Point) -> str:
-    """Return the option whose share grew most from the first third to the last."""
+def _choices_title(point: Point) -> str:
+    """Return the change of the option whose share grew most from the first third to the last."""
     decided = [stretch.options for stretch in point.stretches if sum(stretch.options.values())]
     if not decided:
         return "Nothing was applied yet"
@@ -120,7 +120,7 @@ def _habit(point: Point) -> str:
     first, last = _shares(decided[:third]), _shares(decided[-third:])
     option = max(point.options, key=lambda name: last.get(name, 0.0) - first.get(name, 0.0))
     before, after = first.get(option, 0.0), last.get(option, 0.0)
-    # A share that changed by less is the same.
+    # A smaller change counts as none.
     if after - before < 0.05:
         usual = max(last, key=lambda name: last[name])
         return f"Choices have not changed: {usual} in {last[usual]:.0%}"
@@ -157,15 +157,15 @@ def _agreement(rows: Sequence[Compared]) -> str:
 def _parts(
     point: Point, counts: Sequence[Mapping[str, int]], x: Sequence[float] = ()
 ) -> list[Series]:
-    """Return for each option how often it was applied."""
+    """Return a series for each option: how often it was applied."""
     return [
         Series(
             label=option,
-            role=role_of(place),
+            role=role_of(index),
             x=x,
             y=[float(count.get(option, 0)) for count in counts],
         )
-        for place, option in enumerate(point.options)
+        for index, option in enumerate(point.options)
     ]
 
 
@@ -182,7 +182,7 @@ def _choices(facts: Facts, point: Point, name: str) -> Figure:
     )
     return Figure(
         name=f"{name}-choices",
-        title=_habit(point),
+        title=_choices_title(point),
         subject="Choices over time",
         text="Share of decisions in which each option was applied.",
         described="Overall: "

@@ -171,7 +171,7 @@ def cancel(place: int) -> str:
 
 
 def waits_for_code(thread: threading.Thread) -> bool:
-    """Say whether a thread waits for what an agent wrote, which runs in one of its own."""
+    """Return whether a thread waits for what an agent wrote, which runs in one of its own."""
     frames = traceback.walk_stack(sys._current_frames()[thread.ident or 0])
     return any(frame.f_code is Future.result.__code__ for frame, _ in frames)
 

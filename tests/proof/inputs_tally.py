@@ -1,4 +1,4 @@
-"""What came of cases: what was raised, changed or not offered, and how long each took."""
+"""The tally of cases: what was raised, changed or not offered, and how long each took."""
 
 import time
 from array import array
@@ -10,16 +10,16 @@ from tests.proof.inputs_values import state_of
 
 T = TypeVar("T")
 KEPT = 20
-"""So many of each kind of wrong are told in words."""
+"""The most faults of each kind that are reported in words."""
 
 
 class Tally:
-    """Counts cases and what was wrong with them.
+    """Counts cases and their faults.
 
     Attributes:
-        cases: How many calls were made.
-        wrong: How often, by what was wrong.
-        words: The first of each, so that they can be repeated.
+        cases: The number of calls.
+        wrong: The number of faults, by kind.
+        words: The first faults of each kind, so that they can be repeated.
     """
 
     def __init__(self) -> None:
@@ -32,19 +32,19 @@ class Tally:
         self.case = ""
 
     def timed(self, function: Callable[..., T], *args: Any, **named: Any) -> T | None:
-        """Call something as a host does; what it raises is wrong, and it takes its time.
+        """Call a function as a host does; time it, and count an exception as a fault.
 
         The time is the thread's own, because others share the machine; waiting is not in it, and
-        Python's garbage collector stands apart (see ``collected``).
+        Python's garbage collector is counted apart (see ``collected``).
         """
         self.cases += 1
         before = [state_of(value) for value in (*args, *named.values())]
         gone, began = collected_s(), time.thread_time()
         try:
-            found: T | None = function(*args, **named)
+            result: T | None = function(*args, **named)
         except Exception as error:  # it is what is looked for
-            self.tell("raised", f"{type(error).__name__} at {_place(error)}")
-            found = None
+            self.add("raised", f"{type(error).__name__} at {_place(error)}")
+            result = None
         took, gone = time.thread_time() - began, collected_s() - gone
         took = (took - gone) * 1e3
         self._collected = max(self._collected, gone * 1e3)
@@ -52,21 +52,21 @@ class Tally:
         if took > self._longest[0]:
             self._longest = (took, self.case)
         if before != [state_of(value) for value in (*args, *named.values())]:
-            self.tell("mutated", "")
-        return found
+            self.add("mutated", "")
+        return result
 
     def check(self, holds: bool, kind: str, words: str) -> None:
-        """Count what does not hold."""
+        """Count a fault if something does not hold."""
         if not holds:
-            self.tell(kind, words)
+            self.add(kind, words)
 
-    def tell(self, kind: str, words: str) -> None:
-        """Count what is wrong."""
+    def add(self, kind: str, words: str) -> None:
+        """Count a fault."""
         self.wrong[kind] += 1
         if self.wrong[kind] <= KEPT:
             self.words.append(f"{kind}: {self.case}: {words}")
 
-    def told(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """Return everything as plain data; times in milliseconds."""
         took = sorted(self._took)
         return {
