@@ -1,14 +1,16 @@
 """The collector: events become rollouts, whatever order, repetition or silence they come in."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tau_live.core import events as ev
-from tau_live.core.errors import StoreError
+from tau_live.core.errors import StoreError, StoreUnavailableError
 from tau_live.core.records import AttemptStatus, Reason, RolloutStatus, attempt_id_of, rollout_id_of
 from tau_live.record import collector as collecting
 from tau_live.store.roles import Store
+from tau_live.store.sqlite.store import SqliteStore
 from tests.collecting import (
     CANCELLED,
     SUCCEEDED,
@@ -332,3 +334,12 @@ def test_what_was_forgotten_is_found_again_in_the_store(
     collected(store, [start(), event(ev.RunStart, "other", 2.0), tool(3), end()])
 
     assert attempts(store) == [(1, AttemptStatus.SUCCEEDED, 9.0)]
+
+
+def test_a_store_that_fails_as_a_batch_begins_is_a_failure_of_the_store(path: Path) -> None:
+    store = SqliteStore.open(path)
+    collector = collector_of(store)
+    store.close()
+
+    with pytest.raises(StoreUnavailableError):
+        collector.apply([event(ev.RunStart)])
