@@ -138,14 +138,22 @@ class Host:
         return gate if isinstance(gate, dict) else {}
 
     def reports_trouble(self) -> bool:
-        """Return whether it reports trouble, and note the largest number of equal log lines."""
+        """Return whether it reports trouble, and note the largest number of equal log lines.
+
+        A store that worked in between, as a damaged one may, is reported anew.
+        """
         state = self.ask("state")
         log = [str(line) for line in state["log"]] if isinstance(state["log"], list) else []
-        lines = [line for line in log if "store_fails" in line or "store_busy" in line]
-        self._outcome.repeats = max([self._outcome.repeats, *map(lines.count, lines)])
+        lines: list[str] = []
+        for line in log:
+            if "store_works_again" in line:
+                lines.clear()
+            elif "store_fails" in line or "store_busy" in line:
+                lines.append(line)
+                self._outcome.repeats = max(self._outcome.repeats, lines.count(line))
         gate = state["gate"]
         held = isinstance(gate, dict) and gate["state"] == "hold"
-        return bool(log) and (held or bool(state["store_trouble"]) or bool(lines))
+        return bool(log) and (held or bool(state["store_trouble"]) or self._outcome.repeats > 0)
 
     def until(self, state: str, *, patience_s: float = PATIENCE_S) -> float:
         """Wait until its gate is in a state; return how long that took, or infinity."""

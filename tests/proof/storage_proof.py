@@ -41,7 +41,7 @@ def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
                  max(outcome.slowest_ms for outcome in outcomes), at_most=50)  # fmt: skip
     silent = sum(not outcome.reported for outcome in outcomes)
     yield Figure(1, "cases that nothing reported", silent, at_most=0)
-    yield Figure(1, "most often that one line was logged",
+    yield Figure(1, "most often that trouble was logged before it was over",
                  max(outcome.repeats for outcome in outcomes), at_most=1)  # fmt: skip
     kept = [outcome for outcome in outcomes if outcome.acknowledged]
     yield Figure(3, "acknowledged runs, where the file survived", _sum(kept, "acknowledged"),
