@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -215,3 +216,25 @@ def test_a_line_of_the_audit_that_was_spoiled_is_read_without_its_details(
     found = [(line.action, line.details) for line in store.audit.entries()]
 
     assert found == [("pause", {})]
+
+
+def test_a_commit_on_its_way_to_a_slow_disk_is_not_lost(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with faulty_disk() as disk:
+        writer = SqliteStore.open(path, synchronous="full")
+        begun(writer, "live-before")
+        before = disk.counts["sync"]
+        disk.slow_s = 1.0
+        thread = threading.Thread(target=begun, args=(writer, "live-slow"))
+        thread.start()
+        while disk.counts["sync"] == before:  # its pages are in the log by then
+            assert thread.is_alive()
+        time.sleep(0.05)  # between the count and the wait
+        disk.slow_s = 0.0
+        SqliteStore.open(path).close()
+        thread.join()
+        writer.close()
+
+    assert "log_damaged" not in caplog.text
+    assert not list(path.parent.glob("*.aside-*"))

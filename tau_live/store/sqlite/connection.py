@@ -267,13 +267,20 @@ class Connection(AbstractContextManager[None]):
         if before is None or self.rows("pragma journal_mode")[0][0] != "wal":
             return
         try:
-            _, read, _ = self.rows("pragma wal_checkpoint(passive)")[0]
+            read = self._frames_read()
+            if 0 <= read < before.commits:  # another's commit may be on its way to the disk
+                self.change("begin immediate")
+                self.change("rollback")
+                read = self._frames_read()
         except StoreDamagedError:
             raise
         except StoreUnavailableError:  # it may be full, say; the next statement will tell
             return
         if read >= 0:  # else another process has the log, and has checked it itself
-            keep_if_damaged(self.path, before, read=int(read), page_size=page_size)
+            keep_if_damaged(self.path, before, read=read, page_size=page_size)
+
+    def _frames_read(self) -> int:
+        return int(self.rows("pragma wal_checkpoint(passive)")[0][1])
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first damage found in the pages; empty if none, ``None`` if time ran out."""
