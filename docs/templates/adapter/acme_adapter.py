@@ -1,4 +1,4 @@
-"""Tells tau-live of the runs of acme: ``Agent.run`` is a run, ``Agent.ask`` a step of its model."""
+"""Records the runs of acme: ``Agent.run`` is a run, ``Agent.ask`` a step of its model."""
 
 import uuid
 from collections.abc import Callable
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from tau_live.runtime.runtime import Runtime
 
 Ask = Callable[..., str]
-Given = dict[str, object]
+Kwargs = dict[str, object]
 
 METHODS = ("run", "ask")
-current: ContextVar["Told | None"] = ContextVar("acme_run", default=None)
+current: ContextVar["ActiveRun | None"] = ContextVar("acme_run", default=None)
 
 
 def probe() -> str | None:
-    """Say what of the host's layout is missing."""
+    """Return what is missing in the host, or ``None``."""
     import acme
 
-    return next((f"Agent.{one}" for one in METHODS if not hasattr(acme.Agent, one)), None)
+    return next((f"Agent.{name}" for name in METHODS if not hasattr(acme.Agent, name)), None)
 
 
-class Told:
-    """One run, and what is told of it."""
+class ActiveRun:
+    """One run, and its record."""
 
     def __init__(self, runtime: "Runtime", agent: "Agent", question: str) -> None:
         outer = api.current()
@@ -46,65 +46,65 @@ class Told:
         self.book = RunBook(runtime, handle, agent=agent.name)
         self._inside, self._current = api.enter(handle), current.set(self)
 
-    def over(self, error: BaseException | None, answer: str = "") -> None:
-        """Tell how it ended."""
+    def end(self, error: BaseException | None, answer: str = "") -> None:
+        """Record how it ended."""
         current.reset(self._current)
         self._inside.var.reset(self._inside)
         self.book.end(error, {} if error else {"output": content_of(answer)})
 
-    def asked(self, agent: "Agent") -> str:
-        """Tell that a model is asked; return the name of the step."""
+    def start_model(self, agent: "Agent") -> str:
+        """Record that a model is called; return the id of the step."""
         self.book.begin_turn()
         step = f"model:{self.book.turn}"
         self.book.start_model(step, {"model_requested": agent.model.__name__})
         return step
 
-    def answered(self, step: str, answer: str) -> None:
-        """Tell what it said, with what the host knows of tokens and cost."""
+    def end_model(self, step: str, answer: str) -> None:
+        """Record its answer, with the tokens and the cost that the host knows."""
         self.book.end_model(step, {}, usage={"output_tokens": float(len(answer))})
 
 
 class Wraps:
-    """What is put around the host's methods.
+    """Wrappers of the host's methods.
 
-    Each does the host's own step exactly once, outside of everything of ours.
+    Each does the host's own step exactly once, outside of all our code.
     """
 
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
         self._safely = Border(in_force).safely
 
-    def run(self, wrapped: Ask, agent: "Agent", args: tuple[str], kwargs: Given) -> str:
-        """Around ``Agent.run``."""
+    def run(self, wrapped: Ask, agent: "Agent", args: tuple[str], kwargs: Kwargs) -> str:
+        """Wrap ``Agent.run``."""
         runtime = self._safely(self._in_force)
-        told = runtime and self._safely(Told, runtime, agent, args[0])
-        if told is None:
+        active = runtime and self._safely(ActiveRun, runtime, agent, args[0])
+        if active is None:
             return wrapped(*args, **kwargs)
         try:
             answer = wrapped(*args, **kwargs)
         except BaseException as error:
-            self._safely(told.over, error)
+            self._safely(active.end, error)
             raise
-        self._safely(told.over, None, answer)
+        self._safely(active.end, None, answer)
         return answer
 
-    def ask(self, wrapped: Ask, agent: "Agent", args: tuple[str], kwargs: Given) -> str:
-        """Around ``Agent.ask``."""
-        told = current.get()
-        step = self._safely(told.asked, agent) if told else None
-        if told is None or step is None:
+    def ask(self, wrapped: Ask, agent: "Agent", args: tuple[str], kwargs: Kwargs) -> str:
+        """Wrap ``Agent.ask``."""
+        active = current.get()
+        step = self._safely(active.start_model, agent) if active else None
+        if active is None or step is None:
             return wrapped(*args, **kwargs)
         try:
             answer = wrapped(*args, **kwargs)
         except BaseException as error:
-            self._safely(told.book.fail_model, step, error)
+            self._safely(active.book.fail_model, step, error)
             raise
-        self._safely(told.answered, step, answer)
+        self._safely(active.end_model, step, answer)
         return answer
 
 
 def attach(in_force: InForce) -> Detach:
-    """Wrap the host, and return what undoes it."""
+    """Wrap the host; return a function that undoes it."""
     from acme import Agent
 
     with Patches() as patches:  # undone if anything here raises

@@ -16,10 +16,10 @@ def alert_raised(alert: Alert) -> None:
     """Append a line; in a thread of its own, so a slow disk or network keeps nobody waiting."""
     file = os.environ.get(FILE)
     if file and is_worth_it(alert, os.environ.get(LEAST, "warning")):
-        with Path(file).open("ab") as opened:
-            opened.write(msgspec.json.encode(alert) + b"\n")
+        with Path(file).open("ab") as log:
+            log.write(msgspec.json.encode(alert) + b"\n")
 
 
 def is_worth_it(alert: Alert, least: str) -> bool:
-    """Say whether an alert is as bad as that, or only tried out."""
+    """Return whether an alert is at least as severe, or is a test."""
     return alert.test or SEVERITIES.index(alert.severity) >= SEVERITIES.index(least)

@@ -31,9 +31,9 @@ def test_a_hold_is_written_down_with_what_to_do(
     acme_alert.alert_raised(alert("critical"))
 
     [line] = (tmp_path / "alerts.jsonl").read_text().splitlines()
-    told = json.loads(line)
-    assert (told["kind"], told["todo"]) == ("gate-hold", "tau-live gate")
-    assert told["facts"] == {"reason": "update_failures"}
+    written = json.loads(line)
+    assert (written["kind"], written["todo"]) == ("gate-hold", "tau-live gate")
+    assert written["facts"] == {"reason": "update_failures"}
 
 
 @pytest.mark.parametrize(

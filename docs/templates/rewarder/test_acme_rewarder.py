@@ -49,5 +49,5 @@ def test_the_reward_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     tau_live.detach()
 
     command = [sys.executable, "-m", "tau_live.cli", "rollouts", "--json", "--store", str(store)]
-    told = json.loads(subprocess.check_output(command))
-    assert [one["total_reward"] for one in told["rollouts"]] == [1.0]
+    shown = json.loads(subprocess.check_output(command))
+    assert [rollout["total_reward"] for rollout in shown["rollouts"]] == [1.0]
