@@ -194,7 +194,7 @@ def _families(
         *_points(status),
         *_counters(mapping(status.get("counters"))),
         _family(
-            "alert_last_told_timestamp_seconds",
+            "alert_last_raised_timestamp_seconds",
             "When an alert of a kind was last raised.",
             _labelled("kind", last_raised),
         ),

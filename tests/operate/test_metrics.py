@@ -51,7 +51,7 @@ def test_prometheus_reads_what_status_says() -> None:
     assert found["tau_live_dropped_events_total", (("reason", "queue_full"),)] == 7.0
     assert found["tau_live_counted_total", (("counter", "duplicate_spans"),)] == 1.0
     assert found["tau_live_store_used_bytes", ()] == 1.5e6
-    assert found["tau_live_alert_last_told_timestamp_seconds", (("kind", "gate-hold"),)] == 6.0
+    assert found["tau_live_alert_last_raised_timestamp_seconds", (("kind", "gate-hold"),)] == 6.0
 
 
 def test_what_is_unknown_has_no_value() -> None:
