@@ -347,7 +347,7 @@ class RunBook:
         with self._lock:
             self._turn_calls += 1
             self._open_calls.setdefault(as_text(call_id), []).append(span_id)
-        base = {"call_id": call_id, "tool": tool, "tool_kind": "function", **_reused(span_id)}
+        base = {"call_id": call_id, "tool": tool, "tool_kind": "function", **_span_field(span_id)}
         self.tell(ev.ToolStart, {**base, **fields})
         return span_id
 
@@ -388,7 +388,7 @@ class RunBook:
         if start is not None:
             base["duration_ms"] = since(start)
         self.tell(
-            ev.ToolEnd, {"call_id": call_id, "tool": tool, **_reused(span_id), **base, **fields}
+            ev.ToolEnd, {"call_id": call_id, "tool": tool, **_span_field(span_id), **base, **fields}
         )
 
     def _close_call(self, call_id: str, span_id: str | None) -> str:
@@ -454,7 +454,7 @@ def _count(counts: dict[str, float], more: Mapping[str, float]) -> None:
         counts[kind] = counts.get(kind, 0) + number
 
 
-def _reused(span_id: str) -> dict[str, object]:
+def _span_field(span_id: str) -> dict[str, object]:
     """Return the span of a call whose id was used before; else the id itself names it."""
     return {"span_id": span_id} if _REUSED in span_id else {}
 

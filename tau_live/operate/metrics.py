@@ -135,7 +135,7 @@ def _families(
         _family(
             "gate_failure_streak",
             "Failures in a row, by kind.",
-            _labelled("kind", gate.get("streaks")),
+            _with_label("kind", gate.get("streaks")),
         ),
         _family(
             "kill_switch_on",
@@ -169,7 +169,7 @@ def _families(
         _family(
             "rollouts",
             "Stored rollouts, by status.",
-            _labelled("status", {name: n for name, n in rollouts.items() if name != "completed"}),
+            _with_label("status", {name: n for name, n in rollouts.items() if name != "completed"}),
         ),
         _family(
             "rollouts_waiting_for_reward",
@@ -179,7 +179,7 @@ def _families(
         _family(
             "rollouts_ready",
             "Rollouts that wait to be learned from, counted up to 10000.",
-            _labelled("point", ready),
+            _with_label("point", ready),
         ),
         _family(
             "learner_behind",
@@ -189,14 +189,14 @@ def _families(
         _family(
             "mean_reward",
             "Mean reward of the first and of the last rollouts that became ready.",
-            _labelled("of", means),
+            _with_label("of", means),
         ),
         *_points(status),
         *_counters(mapping(status.get("counters"))),
         _family(
             "alert_last_raised_timestamp_seconds",
             "When an alert of a kind was last raised.",
-            _labelled("kind", last_raised),
+            _with_label("kind", last_raised),
         ),
     ]
 
@@ -222,11 +222,11 @@ def _points(status: Mapping[str, object]) -> Iterator[Family]:
     for table, key, name, help_ in OF_POINTS:
         rows = mapping(status.get(table))
         values = {point: mapping(row).get(key) for point, row in rows.items()}
-        yield _family(name, help_, _labelled("point", values))
+        yield _family(name, help_, _with_label("point", values))
     trials = {point: mapping(row) for point, row in mapping(status.get("trials")).items()}
     stopped = {point: trial.get("stopped") is not None for point, trial in trials.items()}
     yield _family(
-        "learner_stopped", "1 where the learner decides nothing.", _labelled("point", stopped)
+        "learner_stopped", "1 where the learner decides nothing.", _with_label("point", stopped)
     )
     difference: Values = [
         ({"point": point, "bound": bound}, value)
@@ -249,8 +249,8 @@ def _counters(counters: Mapping[str, object]) -> Iterator[Family]:
         own = {
             key.removeprefix(begins): rest.pop(key) for key in counters if key.startswith(begins)
         }
-        yield _family(name, help_, _labelled("reason", own))
-    yield _family("counted_total", "All other counters, by name.", _labelled("counter", rest))
+        yield _family(name, help_, _with_label("reason", own))
+    yield _family("counted_total", "All other counters, by name.", _with_label("counter", rest))
 
 
 def _family(name: str, help_: str, values: Values) -> Family:
@@ -262,7 +262,7 @@ def _single(value: object) -> Values:
     return [({}, float(value))] if isinstance(value, int | float) else []
 
 
-def _labelled(label: str, values: object) -> Values:
+def _with_label(label: str, values: object) -> Values:
     return [({label: name}, value) for name, value in sorted(_numbers(mapping(values)))]
 
 

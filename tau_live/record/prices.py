@@ -21,7 +21,7 @@ RUNS_REMEMBERED = 10_000
 UNPRICED_REMEMBERED = 1_000
 
 _unpriced: set[tuple[str, str | None]] = set()
-"""Models that genai-prices does not know, each with the provider asked for."""
+"""Models that genai-prices does not know, each with the provider of the request."""
 
 _INPUT = ("input_tokens", "prompt_tokens", "input", "in")
 _OUTPUT = ("output_tokens", "completion_tokens", "output", "out")

@@ -294,7 +294,7 @@ class Writer:
             self._listeners.ready()
 
     def _note_hold(self) -> None:
-        """After a hold has begun, end open runs behind the events taken until then.
+        """When a hold begins, end the runs that are open behind the events taken until then.
 
         The ends of runs that were over by then may still wait to be stored; runs that begin after
         a reset come after the mark.

@@ -221,7 +221,7 @@ class LogExtent(NamedTuple):
 
     Attributes:
         commits: The number of its last frame that ends a transaction; 0 if there is none.
-        salts: The salts by which its frames are told from older ones.
+        salts: The salts that distinguish its frames from older ones.
     """
 
     commits: int

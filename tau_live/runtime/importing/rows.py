@@ -268,7 +268,7 @@ def name_of(value: object) -> str | None:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return text_of(value)
-    raise _expected("a name", value)
+    raise _value_error("a name", value)
 
 
 def number_of(value: object) -> float | None:
@@ -288,7 +288,7 @@ def number_of(value: object) -> float | None:
     except ValueError:
         number = nan
     if not isfinite(number):
-        raise _expected("a finite number", value)
+        raise _value_error("a finite number", value)
     return number
 
 
@@ -296,7 +296,7 @@ def probability_of(value: object) -> float | None:
     """Return a number from 0 to 1; ``None`` if it is missing. Raises: ValueError."""
     number = number_of(value)
     if number is not None and not 0.0 <= number <= 1.0:
-        raise _expected("a number from 0 to 1", value)
+        raise _value_error("a number from 0 to 1", value)
     return number
 
 
@@ -304,7 +304,7 @@ def ordinal_of(value: object) -> int | None:
     """Return a whole number from 1; ``None`` if it is missing. Raises: ValueError."""
     number = number_of(value)
     if number is not None and not (number >= 1.0 and number.is_integer() and number < 1e18):
-        raise _expected("a whole number from 1", value)
+        raise _value_error("a whole number from 1", value)
     return None if number is None else int(number)
 
 
@@ -320,7 +320,7 @@ def time_of(value: object) -> float | None:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError as error:
-            raise _expected("a time", value) from error
+            raise _value_error("a time", value) from error
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     else:
         number = number_of(value)
@@ -331,7 +331,7 @@ def time_of(value: object) -> float | None:
         while seconds > 1e11:
             seconds /= 1e3
     if seconds < 0.0:
-        raise _expected("a time since 1970", value)
+        raise _value_error("a time since 1970", value)
     return seconds
 
 
@@ -350,7 +350,7 @@ def options_of(value: object) -> Options:
             return _named_options(tuple(value))
         pairs = [_option(at, option) for at, option in enumerate(value)]
     else:
-        raise _expected("options", value)
+        raise _value_error("options", value)
     return _options(pairs, value)
 
 
@@ -362,7 +362,7 @@ def _named_options(names: tuple[str, ...]) -> Options:
 def _options(pairs: Sequence[tuple[str | None, Features | None]], value: object) -> Options:
     names = [name for name, _ in pairs if name is not None]
     if len(set(names)) < len(pairs):
-        raise _expected("every option once and with a name", value)
+        raise _value_error("every option once and with a name", value)
     if len(names) > OPTIONS_LIMIT:
         raise ValueError(f"expected at most {OPTIONS_LIMIT} options, got {len(names)}")
     return Options(tuple(names), tuple(features for _, features in pairs))
@@ -387,7 +387,7 @@ def features_of(value: object) -> Features:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _expected("an object", value)
+        raise _value_error("an object", value)
     if _SCALARS.issuperset(map(type, value.values())) and "_" not in {name[:1] for name in value}:
         return {**value}  # as most are
     return dict(_flat("", value, 0))
@@ -399,7 +399,7 @@ def features_by_option(value: object) -> dict[str, Features]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _expected("an object of options", value)
+        raise _value_error("an object of options", value)
     return {str(name): features_of(of) for name, of in value.items()}
 
 
@@ -438,11 +438,11 @@ def probabilities_of(value: object, names: Sequence[str]) -> tuple[float, ...]:
         return ()
     listed = [value.get(name) for name in names] if isinstance(value, Mapping) else value
     if not isinstance(listed, list) or len(listed) != len(names):
-        raise _expected(f"{len(names)} probabilities", value)
+        raise _value_error(f"{len(names)} probabilities", value)
     numbers = [probability_of(number) for number in listed]
     known = tuple(number for number in numbers if number is not None)
     if len(known) < len(names) or abs(sum(known) - 1.0) > 1e-3:
-        raise _expected("probabilities that sum to 1", value)
+        raise _value_error("probabilities that sum to 1", value)
     return known
 
 
@@ -459,7 +459,7 @@ def _decode(value: object) -> object:
     return decoded
 
 
-def _expected(expected: str, value: object) -> ValueError:
+def _value_error(expected: str, value: object) -> ValueError:
     return ValueError(f"expected {expected}, got {_short_repr(value)}")
 
 

@@ -66,7 +66,7 @@ class SpanState(msgspec.Struct, eq=False):
         state: The span, except its attributes.
         attributes: Its attributes, as JSON text.
         ends: ``START``, ``END`` or both; one that was closed with its attempt has no end.
-        read: The span as it will be read back, once it was asked for.
+        read: The span as it will be read back; made at the first request.
     """
 
     state: Span
