@@ -12,6 +12,7 @@ from tau_live.store.forks import Forks
 from tau_live.store.sqlite.store import SqliteStore
 
 LONG_S = 30.0
+WRITER = "test-writer"
 
 
 @pytest.fixture
@@ -24,6 +25,9 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> Forks:
 def store(forks: Forks, path: Path) -> Iterator[SqliteStore]:
     with closing(forks.open(lambda: SqliteStore.open(path))) as opened:
         yield opened
+        for thread in threading.enumerate():
+            if thread.name == WRITER:
+                thread.join()
 
 
 def writes(store: SqliteStore) -> bool:
@@ -34,8 +38,7 @@ def writes(store: SqliteStore) -> bool:
         store.counters.add({"written": 1})
         done.set()
 
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
+    threading.Thread(target=write, name=WRITER, daemon=True).start()
     return done.wait(0.2)
 
 
