@@ -18,6 +18,8 @@ from tau_live.store.sqlite.lifecycle import END, START
 from tau_live.store.sqlite.rows import (
     ATTEMPT,
     DECISION,
+    DECISION_COLUMNS,
+    DECISION_JSON,
     attempt_of,
     decision_of,
     reward_of,
@@ -282,19 +284,10 @@ INTO: Mapping[str, Mapping[str, str]] = {
     },
     "decisions": {
         **{
-            name: name
-            for name in (
-                "attempt", "ordinal", "point", "chosen", "applied", "source", "why_not",
-                "propensity", "value", "policy_version", "arm", "share", "latency_us", "at",
-            )
+            column: JSON + name if name in DECISION_JSON else name
+            for name, column in DECISION_COLUMNS.items()
         },
-        "default_option": "default", "encoded": BASE64 + "encoded",
-        **{
-            name: JSON + name
-            for name in (
-                "options", "allowed", "exploit_only", "probabilities", "context", "features",
-            )
-        },
+        "encoded": BASE64 + "encoded",
     },
     "rewards": {
         name: name
