@@ -273,6 +273,7 @@ class Rewarding:
     def __init__(self, settings: Settings, plugins: Plugins) -> None:
         self._settings = settings
         self._plugins = plugins
+        self._expects_rewards = any(not reward.cost for reward in settings.rewards)
         self._warned_sources: set[str] = set()
 
     def settle(self, rollout: Rollout, *, batch: Batch, now: float) -> bool:
@@ -320,8 +321,7 @@ class Rewarding:
     def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
         """Return whether a reward may be inferred: only if none is declared."""
         when = self._settings.infer_reward
-        expected = any(not reward.cost for reward in self._settings.rewards)
-        if when is InferReward.OFF or expected or rollout.ended_at is None:
+        if when is InferReward.OFF or self._expects_rewards or rollout.ended_at is None:
             return False
         if rollout.reason is Reason.ABANDONED or not self._plugins.listening["infer_reward"]:
             return False
