@@ -46,6 +46,7 @@ from tau_live.store.sqlite.operations import COUNT
 from tau_live.store.sqlite.rows import (
     ATTEMPT,
     INSERT_DECISION,
+    INSERT_REWARD,
     INSERT_ROLLOUT,
     attempt_of,
     reward_of,
@@ -132,12 +133,6 @@ on conflict (rollout_seq, attempt, span_id) do update set
 """
 
 ASSIGN = "insert into arms (rollout_seq, point, arm, share, agreed) values (?, ?, ?, ?, ?)"
-
-INSERT_REWARD = """
-insert into rewards (
-    rollout_id, decision_id, name, value, label, comment, source, key, at, decisions_before
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
 WRITE_READY = """
 insert into ready_points (rollout_seq, point, ready_seq) values (?, ?, ?)

@@ -11,7 +11,7 @@ import msgspec
 
 from tau_live.store.retention import Rows
 from tau_live.store.sqlite.connection import Connection, connect, json_of
-from tau_live.store.sqlite.rows import DECISION_COLUMNS, DECISION_JSON
+from tau_live.store.sqlite.rows import DECISION_COLUMNS, DECISION_JSON, REWARD_COLUMNS
 
 SEQS = "(select value from json_each(:seqs))"
 
@@ -82,10 +82,7 @@ TABLES: Mapping[str, Table] = {
         f"rollout_seq in {SEQS}",
     ),
     "rewards": Table(
-        """
-        rollout_id, nullif(decision_id, '') as decision_id, name, value, label, comment,
-        source, key, at, decisions_before
-        """,
+        ", ".join(REWARD_COLUMNS).replace("decision_id", "nullif(decision_id, '') as decision_id"),
         "rewards",
         "rollout_id, seq",
         "seq",

@@ -20,6 +20,7 @@ from tau_live.store.sqlite.rows import (
     DECISION,
     DECISION_COLUMNS,
     DECISION_JSON,
+    REWARD_COLUMNS,
     attempt_of,
     decision_of,
     reward_of,
@@ -289,13 +290,7 @@ INTO: Mapping[str, Mapping[str, str]] = {
         },
         "encoded": BASE64 + "encoded",
     },
-    "rewards": {
-        name: name
-        for name in (
-            "rollout_id", "decision_id", "name", "value", "label", "comment", "source", "key",
-            "at", "decisions_before",
-        )
-    },
+    "rewards": {name: name for name in REWARD_COLUMNS},
 }  # fmt: skip
 """The columns of each table, and the fields of an exported row that they come from."""
 

@@ -79,6 +79,14 @@ _ROW_OF_DECISION = ("rollout_id", *DECISION_COLUMNS, "seq")
 _columns_of_decision = attrgetter(*DECISION_COLUMNS)
 _JSON_PLACES = [1 + place for place, name in enumerate(DECISION_COLUMNS) if name in DECISION_JSON]
 
+REWARD_COLUMNS = tuple(name for name in Reward.__struct_fields__ if name != "seq")
+"""The columns of a reward, which are named as its fields."""
+
+INSERT_REWARD = f"""
+insert into rewards ({", ".join(REWARD_COLUMNS)}) values (?{", ?" * (len(REWARD_COLUMNS) - 1)})
+"""
+
+_columns_of_reward = attrgetter(*REWARD_COLUMNS)
 
 _OPEN_ENDED = frozenset(
     {
@@ -299,35 +307,13 @@ def shadowed_of(row: Row) -> Shadowed:
 
 def values_of_reward(reward: Reward) -> Sequence[Value]:
     """Return the parameters of ``INSERT_REWARD``."""
-    return (
-        reward.rollout_id,
-        reward.decision_id or "",
-        reward.name,
-        reward.value,
-        reward.label,
-        reward.comment,
-        reward.source,
-        reward.key,
-        reward.at,
-        reward.decisions_before,
-    )
+    rollout_id, decision_id, *others = _columns_of_reward(reward)
+    return rollout_id, decision_id or "", *others
 
 
 def reward_of(row: Row) -> Reward:
     """Return the reward in a row of ``rewards``."""
-    return Reward(
-        rollout_id=row["rollout_id"],
-        decision_id=row["decision_id"] or None,
-        name=row["name"],
-        value=row["value"],
-        label=row["label"],
-        comment=row["comment"],
-        source=row["source"],
-        key=row["key"],
-        at=row["at"],
-        decisions_before=row["decisions_before"],
-        seq=row["seq"],
-    )
+    return Reward(**dict(row, decision_id=row["decision_id"] or None))
 
 
 def _invalid(what: str, error: ValueError) -> StoreError:
