@@ -111,9 +111,9 @@ def outcome(  # all its inputs; it depends on nothing else
     if ended_at is None:
         return Outcome(state=State.WAITING)
     if not declared and len(rewards) == 1 and _is_plain(rewards[0]):  # the usual case
-        value, before = rewards[0].value or 0.0, rewards[0].decisions_before
+        value, before = float(rewards[0].value or 0.0), rewards[0].decisions_before
         early = {} if before is None else {before: value}
-        return Outcome(state=State.READY, total=total_of([value]), early=early)
+        return Outcome(state=State.READY, total=value, early=early)
     costs = {reward.name for reward in declared if reward.cost}
     rewards = [reward for reward in rewards if reward.name not in costs]
     declared = [reward for reward in declared if not reward.cost]
