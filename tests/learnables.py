@@ -1,11 +1,13 @@
 """Finished rollouts, and the trajectories that are made of them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from tau_live.core.records import Decision, LearnableRollout, Reason, Reward, Rollout, RolloutStatus
 from tau_live.learn.trajectories import CollectedRollouts, trajectories_of
+from tau_live.record.rewards import Outcome, State
 from tau_live.rl.batch import Trajectories
 from tau_live.rl.features import WIDTH, encode, pack
 
@@ -51,17 +53,19 @@ def learnable(
     )
 
 
-def earned(one: LearnableRollout, **weights: float) -> dict[str, float]:
+def outcome(
+    one: LearnableRollout, *, early: Mapping[int, float] | None = None, **weights: float
+) -> Outcome:
     given: dict[str, float] = {}
     for own in one.rewards:
         if own.decision_id and own.value is not None:
             value = weights.get(own.name, 0.0 if weights else 1.0) * own.value
             given[own.decision_id] = given.get(own.decision_id, 0.0) + value
-    return given
+    return Outcome(state=State.READY, decisions=given, early=early or {})
 
 
 def collected(*rollouts: LearnableRollout, **options: Any) -> CollectedRollouts:
-    known: dict[str, Any] = {"versions": [1, 2, 3], "discount": 0.9, "earned": earned}
+    known: dict[str, Any] = {"versions": [1, 2, 3], "discount": 0.9, "outcome": outcome}
     return trajectories_of(rollouts, "model", **(known | options))
 
 

@@ -22,6 +22,7 @@ import tokenize
 import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import IO, TypeAlias, TypedDict
@@ -85,7 +86,7 @@ class _Header(TypedDict):
 _Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """One version of a policy, with its lineage.
 
@@ -106,12 +107,12 @@ class Checkpoint:
     arrays: _Arrays
     metadata: Mapping[str, object] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """The checksum of arrays and lineage, in hexadecimal."""
         return self._sha256_of(self.sha256s)
 
-    @property
+    @cached_property
     def sha256s(self) -> dict[str, str]:
         """The checksum of each array, in hexadecimal."""
         return {name: _sha256_of(name, self.arrays[name]) for name in sorted(self.arrays)}
@@ -150,6 +151,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     path = folder / file_of(checkpoint.version)
     try:
         path = folder / file_of(checkpoint.version, checkpoint.sha256)
+        yield_gil()
         content = _content(checkpoint)
         make_folders(folder)
         narrow(folder)
@@ -162,8 +164,6 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def _content(checkpoint: Checkpoint) -> bytes:
-    sha256s = checkpoint.sha256s
-    yield_gil()
     header: _Header = {
         "format": FORMAT,
         "version": checkpoint.version,
@@ -171,8 +171,8 @@ def _content(checkpoint: Checkpoint) -> bytes:
         "parent": checkpoint.parent,
         "parent_sha256": checkpoint.parent_sha256,
         "metadata": {"numpy": np.__version__, **checkpoint.metadata},
-        "arrays": sha256s,
-        "sha256": checkpoint._sha256_of(sha256s),  # noqa: SLF001  # not computed twice
+        "arrays": checkpoint.sha256s,
+        "sha256": checkpoint.sha256,
     }
     text = json.dumps(header, sort_keys=True, allow_nan=False).encode()
     arrays = {_HEADER: np.frombuffer(text, dtype=np.uint8)} | {

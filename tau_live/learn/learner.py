@@ -46,9 +46,8 @@ from tau_live.learn.monitoring import (
 from tau_live.learn.trajectories import CollectedRollouts, LeftOut, counts_of, trajectories_of
 from tau_live.record.reward_rules import cap_sources
 from tau_live.record.rewards import (
-    earned_by_decisions,
-    earned_early,
     incurred_cost,
+    outcome_of,
     taken_by_safety,
 )
 from tau_live.rl.batch import Trajectories
@@ -359,8 +358,7 @@ class PointLearner:
             discount=self._config.gamma,
             lag_bound=self._config.lag_bound,
             learn_from_host=self._settings.learn_from_host,
-            earned=lambda rollout: earned_by_decisions(rollout, self._settings),
-            early=lambda rollout: earned_early(rollout, self._settings),
+            outcome=lambda known: outcome_of(known.rewards, known.rollout, self._settings),
             cost=lambda rollout: incurred_cost(rollout, self._settings, now=self._at),
             taken=lambda rollout: taken_by_safety(rollout, self._settings),
         )

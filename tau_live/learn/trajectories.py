@@ -7,7 +7,7 @@ Rewards were checked before, when they were joined (``record.rewards``), with th
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf, nan
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from tau_live.core.records import (
     Reward,
     Rollout,
 )
+from tau_live.record.rewards import Outcome
 from tau_live.record.spans import DROPPED
 from tau_live.rl.arrays import BoolArray, FloatArray, offsets
 from tau_live.rl.batch import Trajectories
@@ -177,13 +178,8 @@ def _lacks_mask(decision: Decision) -> bool:
     return any(probability == 0.0 and name not in exploit_only for name, probability in by_option)
 
 
-Earned = Callable[[LearnableRollout], Mapping[str, float]]
-"""Returns the rewards of a rollout's decisions, by decision id."""
-
 Incurred = Callable[[LearnableRollout], float | None]
 """Returns the safety cost of a rollout; ``None`` where unknown."""
-Early = Callable[[LearnableRollout], Mapping[int, float]]
-"""Returns the parts of a rollout's total given before its end, by the decisions made by then."""
 
 Taken = Callable[[LearnableRollout], tuple[float, float]]
 """Returns the safety penalty on a rollout's reward, at most 0, and the cap on that reward."""
@@ -270,8 +266,7 @@ def trajectories_of(  # noqa: PLR0913  # keyword-only but for the first two
     *,
     versions: Sequence[int],
     discount: float,
-    earned: Earned,
-    early: Early = lambda _: {},
+    outcome: Callable[[LearnableRollout], Outcome],
     cost: Incurred = lambda _: None,
     taken: Taken = lambda _: (0.0, inf),
     version_times: Sequence[float] = (),
@@ -294,9 +289,8 @@ def trajectories_of(  # noqa: PLR0913  # keyword-only but for the first two
         versions: Every version of the point in ascending order; the lag of a decision is counted
             in them.
         discount: The discount of one step, in ``[0, 1]``.
-        earned: Rewards of a rollout's decisions besides the total, by decision id.
-        early: Parts of the total given during the run, by the number of decisions made by then: no
-            later decision can have earned them.
+        outcome: The reward of a rollout. Its decisions' rewards count besides the total; no later
+            decision can have earned a part of the total that was given early.
         cost: The safety cost of a rollout.
         taken: The safety penalty on its reward, and the cap on it.
         version_times: When each of ``versions`` was made, in epoch seconds. A replayed decision
@@ -319,7 +313,7 @@ def trajectories_of(  # noqa: PLR0913  # keyword-only but for the first two
             )
             reason = None if steps else WhyNot.NO_USABLE_DECISIONS
         if reason is None:
-            rewards = _rewards(steps, learnable, earned(learnable), early=early(learnable))
+            rewards = _rewards(steps, learnable, outcome(learnable))
             reason = None if all(map(is_usable, rewards)) else WhyNot.REWARD_NOT_FINITE
         if reason is None:
             kept.append(_Rollout(learnable, steps, rewards, cost(learnable)))
@@ -439,13 +433,7 @@ def _index(options: Sequence[str], name: str | None) -> int:
     return options.index(name) if name is not None and name in options else -1
 
 
-def _rewards(
-    steps: Sequence[Step],
-    learnable: LearnableRollout,
-    earned: Mapping[str, float],
-    *,
-    early: Mapping[int, float],
-) -> list[float]:
+def _rewards(steps: Sequence[Step], learnable: LearnableRollout, outcome: Outcome) -> list[float]:
     """Return the reward after each step: that of its decision, and at the end the total.
 
     A reward given early comes after the last step until then; in a rollout with several attempts
@@ -459,12 +447,12 @@ def _rewards(
         for decision in learnable.decisions
         if decision.attempt == last
     }
-    for decision_id, value in earned.items():
+    for decision_id, value in outcome.decisions.items():
         place = places.get(decision_id, -1)
         if place >= 0:
             rewards[place] += value
     rewards[-1] += own_reward(learnable.rollout) or 0.0
-    for before, value in early.items() if last == 1 else ():
+    for before, value in outcome.early.items() if last == 1 else ():
         place = bisect_right(ordinals, before) - 1
         if place < len(steps) - 1:  # else it is where the total is
             rewards[-1] -= value

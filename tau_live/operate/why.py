@@ -11,7 +11,7 @@ from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
 from tau_live.learn.trajectories import CollectedRollouts, explored_of, mask_of, trajectories_of
-from tau_live.record.rewards import earned_by_decisions, earned_early
+from tau_live.record.rewards import outcome_of
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import Encoded, unpack
 from tau_live.rl.gae import gae
@@ -182,8 +182,7 @@ def credits_of(
         point,
         versions=[],
         discount=PPOConfig().gamma,
-        earned=lambda learnable: earned_by_decisions(learnable, settings),
-        early=lambda learnable: earned_early(learnable, settings),
+        outcome=lambda known: outcome_of(known.rewards, known.rollout, settings),
         learn_from_host=settings.learn_from_host,
     )
     reasons = {omission.decision_id: omission.reason for omission in collected.left_out}

@@ -223,18 +223,28 @@ def _shorten(names: Sequence[str]) -> str:
 
 
 class Ending(NamedTuple):
-    """The stored form of a run's end."""
+    """The stored form of a run's end.
+
+    Attributes:
+        rollout: The status of the rollout.
+        attempt: The status of its attempt.
+        reason: The reason of the rollout's end.
+        spans: The status of spans that the run left open.
+    """
 
     rollout: RolloutStatus
     attempt: AttemptStatus
     reason: Reason
+    spans: str = "unknown"
 
 
 ENDINGS: Mapping[Reason, Ending] = {
     reason: Ending(RolloutStatus.FAILED, AttemptStatus.FAILED, reason) for reason in Reason
 } | {
     Reason.COMPLETED: Ending(RolloutStatus.SUCCEEDED, AttemptStatus.SUCCEEDED, Reason.COMPLETED),
-    Reason.CANCELLED: Ending(RolloutStatus.CANCELLED, AttemptStatus.FAILED, Reason.CANCELLED),
+    Reason.CANCELLED: Ending(
+        RolloutStatus.CANCELLED, AttemptStatus.FAILED, Reason.CANCELLED, spans="cancelled"
+    ),
     Reason.TIMEOUT: Ending(RolloutStatus.FAILED, AttemptStatus.TIMEOUT, Reason.TIMEOUT),
     Reason.ABANDONED: Ending(RolloutStatus.FAILED, AttemptStatus.UNRESPONSIVE, Reason.ABANDONED),
 }

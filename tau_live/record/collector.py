@@ -324,14 +324,12 @@ class Collector:
             if event.at not in (current.ended_at, rollout.ended_at):
                 self._batch.count("late_ends")
             return
-        if last and ending.rollout is RolloutStatus.SUCCEEDED:
-            self._store_spans()
-            if self._rewarding.rejects(rollout, batch=self._batch):
-                ending = ENDINGS[Reason.SAFETY_BLOCKED]
+        self._store_spans()
+        succeeded = last and ending.rollout is RolloutStatus.SUCCEEDED
+        if succeeded and self._rewarding.rejects(rollout, batch=self._batch):
+            ending = ENDINGS[Reason.SAFETY_BLOCKED]
         error_type = event.error.type if event.error else None
-        self._close(
-            current, ending.attempt, spans=_open_span_status(ending), at=event.at, error=error_type
-        )
+        self._close(current, ending.attempt, spans=ending.spans, at=event.at, error=error_type)
         amendment = amendment_by_end(event, later=len(existing) > 1)
         self._batch.amend_rollout(rollout_id, amendment)
         if last:
@@ -348,14 +346,15 @@ class Collector:
         if status is AttemptStatus.SUCCEEDED:  # an open attempt did not succeed by itself
             status = AttemptStatus.UNRESPONSIVE
         for attempt in self._batch.attempts(rollout_id, unended=True):
-            self._close(attempt, status, spans=_open_span_status(ending), at=at)
+            self._close(attempt, status, spans=ending.spans, at=at)
         if rollout.status not in rollout_may_become(ending.rollout):
             self._batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
         self._batch.set_status(
             rollout_id, ending.rollout, at=at, reason=ending.reason, error_type=error_type
         )
         self._finished += 1
-        self._settle(rollout_id, now=at)
+        ended = self._batch.rollout(rollout_id)
+        self._ready += self._rewarding.settle(ended, batch=self._batch, now=at)
 
     def _close(
         self,
@@ -427,8 +426,3 @@ class Collector:
             name_id = rollout_id_of(event.host, name)
             if name_id != rollout_id and self._batch.add_name(name_id, rollout_id):
                 self._settle(rollout_id, now=event.at)
-
-
-def _open_span_status(ending: Ending) -> str:
-    """Return the status of spans that a run left open."""
-    return "cancelled" if ending.rollout is RolloutStatus.CANCELLED else "unknown"

@@ -111,9 +111,9 @@ def outcome(  # all its inputs; it depends on nothing else
     if ended_at is None:
         return Outcome(state=State.WAITING)
     if not declared and len(rewards) == 1 and _is_plain(rewards[0]):  # the usual case
-        value, before = rewards[0].value or 0.0, rewards[0].decisions_before
+        value, before = float(rewards[0].value or 0.0), rewards[0].decisions_before
         early = {} if before is None else {before: value}
-        return Outcome(state=State.READY, total=total_of([value]), early=early)
+        return Outcome(state=State.READY, total=value, early=early)
     costs = {reward.name for reward in declared if reward.cost}
     rewards = [reward for reward in rewards if reward.name not in costs]
     declared = [reward for reward in declared if not reward.cost]
@@ -273,6 +273,7 @@ class Rewarding:
     def __init__(self, settings: Settings, plugins: Plugins) -> None:
         self._settings = settings
         self._plugins = plugins
+        self._expects_rewards = any(not reward.cost for reward in settings.rewards)
         self._warned_sources: set[str] = set()
 
     def settle(self, rollout: Rollout, *, batch: Batch, now: float) -> bool:
@@ -282,13 +283,13 @@ class Rewarding:
             rewards += self._with_safety(rollout, rewards, batch)  # an inferred one includes it
         may_infer = self._may_infer(rollout, now=now)
         if rewards or not may_infer:  # without any it cannot be ready
-            result = _outcome_of(rewards, rollout, self._settings, now=now)
+            result = outcome_of(rewards, rollout, self._settings, now=now)
             if result.state is State.READY or not may_infer:
                 return self._note(rollout, result, batch)
         inferred = self._infer(rollout, batch)
         if inferred is not None:
             rewards.append(inferred)
-        result = _outcome_of(rewards, rollout, self._settings, now=now)
+        result = outcome_of(rewards, rollout, self._settings, now=now)
         return self._note(rollout, result, batch)
 
     def rejects(self, rollout: Rollout, *, batch: Batch) -> bool:
@@ -320,8 +321,7 @@ class Rewarding:
     def _may_infer(self, rollout: Rollout, *, now: float) -> bool:
         """Return whether a reward may be inferred: only if none is declared."""
         when = self._settings.infer_reward
-        expected = any(not reward.cost for reward in self._settings.rewards)
-        if when is InferReward.OFF or expected or rollout.ended_at is None:
+        if when is InferReward.OFF or self._expects_rewards or rollout.ended_at is None:
             return False
         if rollout.reason is Reason.ABANDONED or not self._plugins.listening["infer_reward"]:
             return False
@@ -374,9 +374,17 @@ def _is_reported(reward: Reward) -> bool:
     return reward.value is not None and reward.source not in _NOT_REPORTED
 
 
-def _outcome_of(
+def outcome_of(
     rewards: Iterable[Reward], rollout: Rollout, settings: Settings, *, now: float = math.inf
 ) -> Outcome:
+    """Return the reward of a rollout under the current settings, of trusted sources alone.
+
+    Args:
+        rewards: All its rewards, and those of its decisions.
+        rollout: The rollout.
+        settings: Trusted sources, declared rewards, their deadline, the ceiling of a hard gate.
+        now: Epoch seconds, UTC; by default every wait is over.
+    """
     return outcome(
         trusted_rewards(rewards, settings),
         settings.rewards,
@@ -385,16 +393,6 @@ def _outcome_of(
         deadline_s=settings.reward_deadline_s,
         ceiling=settings.safety.hard_gate_reward_ceiling,
     )
-
-
-def earned_by_decisions(learnable: LearnableRollout, settings: Settings) -> Mapping[str, float]:
-    """Return the additional reward of each decision of a rollout, after penalties."""
-    return _outcome_of(learnable.rewards, learnable.rollout, settings).decisions
-
-
-def earned_early(learnable: LearnableRollout, settings: Settings) -> Mapping[int, float]:
-    """Return the part of a run's own reward given while it went on, by its decisions until then."""
-    return _outcome_of(learnable.rewards, learnable.rollout, settings).early
 
 
 def taken_by_safety(learnable: LearnableRollout, settings: Settings) -> tuple[float, float]:
@@ -415,7 +413,7 @@ def is_outside(learnable: LearnableRollout, settings: Settings) -> bool:
     Penalties do not count: they are the operator's, and may bring a total below any range.
     """
     rewards = [reward for reward in learnable.rewards if reward.source != SAFETY]
-    result = _outcome_of(rewards, learnable.rollout, settings)
+    result = outcome_of(rewards, learnable.rollout, settings)
     if result.worth is None or settings.reward_range is None:
         return result.reason is WhyNot.REWARD_OUT_OF_RANGE
     low, high = settings.reward_range

@@ -153,6 +153,21 @@ DROPPED = "dropped_events"
 
 _OF_AN_END = ("cost_usd", "turns", "duration_ms")
 
+OF_DECISIONS = tuple(
+    name
+    for name in Decision.__struct_fields__
+    if name in ev.Decision.__struct_fields__
+    and name not in {"attempt", "seq"}  # an event's are counted by its host and its process
+)
+"""The fields that a decision and its event share."""
+
+_shared_by = attrgetter(*OF_DECISIONS)
+_NUMBERS = [
+    field.name
+    for field in fields(Decision)
+    if field.type in (float, float | None) and not field.required
+]
+
 
 def rollout_of(event: ev.Event, *, owner: str | None) -> Rollout:
     """Return the rollout that an event begins."""
@@ -203,33 +218,14 @@ def amendment_by_end(end: ev.RunEnd, *, later: bool) -> Amendment:
 
 
 def decision_of(event: ev.Decision, *, rollout_id: str, attempt: int) -> Decision:
-    """Return the decision in an event, without numbers that are not finite."""
-    finite = all(map(isfinite, event.probabilities))
-    return Decision(
-        rollout_id=rollout_id,
-        attempt=attempt,
-        ordinal=event.ordinal,
-        point=event.point,
-        options=event.options,
-        chosen=event.chosen,
-        applied=event.applied,
-        default=event.default,
-        allowed=event.allowed,
-        exploit_only=event.exploit_only,
-        source=event.source,
-        why_not=event.why_not,
-        propensity=_finite(event.propensity),
-        probabilities=event.probabilities if finite else (),
-        value=_finite(event.value),
-        policy_version=event.policy_version,
-        arm=event.arm,
-        share=_finite(event.share),
-        latency_us=event.latency_us if isfinite(event.latency_us) else 0.0,
-        at=event.at,
-        context=event.context,
-        features=event.features,
-        encoded=event.encoded,
-    )
+    """Return the decision in an event; numbers that are not finite become their defaults."""
+    shared = dict(zip(OF_DECISIONS, _shared_by(event), strict=True))
+    for name in _NUMBERS:
+        if shared[name] is not None and not isfinite(shared[name]):
+            del shared[name]
+    if not all(map(isfinite, event.probabilities)):
+        del shared["probabilities"]
+    return Decision(rollout_id=rollout_id, attempt=attempt, **shared)
 
 
 def reward_of(event: ev.Reward) -> Reward | None:
@@ -256,7 +252,3 @@ def content_of(content: ev.Content | None) -> dict[str, object] | None:
         return None
     parts = {"chars": content.chars, "sha256": content.sha256, "text": content.text}
     return {name: value for name, value in parts.items() if value is not None}
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and isfinite(number) else None

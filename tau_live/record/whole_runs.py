@@ -8,17 +8,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from msgspec.structs import fields
-
 from tau_live.core import events as ev
 from tau_live.core.records import Decision, Reward, WholeRollout
+from tau_live.record.spans import OF_DECISIONS
 
-_OF_DECISIONS = tuple(
-    {field.name for field in fields(Decision)}.intersection(
-        field.name for field in fields(ev.Decision)
-    )
-    - {"attempt", "seq"}  # an event's are counted by its host and its process
-)
 _OF_REWARDS = ("decision_id", "name", "value", "source", "at")
 
 
@@ -79,7 +72,7 @@ def singly(items: Iterable[RecordItem]) -> Iterator[ev.Event]:
 
 def event_of_decision(decision: Decision, ids: Mapping[str, Any]) -> ev.Decision:
     """Return the event of a decision of the run with these ids."""
-    return ev.Decision(**ids, **{name: getattr(decision, name) for name in _OF_DECISIONS})
+    return ev.Decision(**ids, **{name: getattr(decision, name) for name in OF_DECISIONS})
 
 
 def event_of_reward(reward: Reward, ids: Mapping[str, Any]) -> ev.Reward:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tau_live.core import fault
@@ -279,7 +280,7 @@ class Writer:
         self._pruner.steps(store.retention, now=now, written_s=took_s)
 
     def _store_batch(self, pipeline: Pipeline) -> None:
-        batch = [self._prepared[n] for n in range(min(BATCH_LIMIT, len(self._prepared)))]
+        batch = [*islice(self._prepared, BATCH_LIMIT)]
         stored = pipeline.store(batch)
         fault.point("writer.stored")
         for _ in batch:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tau_live.core.records import LearnableRollout, Reason, Reward, RolloutStatus
 from tau_live.learn.trajectories import CUT_OFF, trajectories_of
-from tests.learnables import GOOD, collected, decision, earned, learnable, made, reward
+from tests.learnables import GOOD, collected, decision, learnable, made, outcome, reward
 
 
 def test_decisions_are_steps_with_what_was_known_when_they_were_made() -> None:
@@ -89,7 +89,7 @@ def test_what_a_decision_earned_counts_by_its_name() -> None:
     named = (reward(1.0, GOOD, name="speed"), reward(1.0, GOOD, name="other"))
 
     found = made(
-        learnable(GOOD, decision(2), rewards=named), earned=lambda one: earned(one, speed=0.5)
+        learnable(GOOD, decision(2), rewards=named), outcome=lambda one: outcome(one, speed=0.5)
     )
 
     assert found.reward.tolist() == [0.5, 1.0]
@@ -114,7 +114,7 @@ def test_several_points_learn_from_the_same_total() -> None:
     both = learnable(GOOD, decision(2, "tools"))
 
     found = [
-        trajectories_of([both], point, versions=[], discount=1.0, earned=earned).trajectories
+        trajectories_of([both], point, versions=[], discount=1.0, outcome=outcome).trajectories
         for point in ("model", "tools")
     ]
 
@@ -216,7 +216,10 @@ def test_every_decision_is_a_step_or_is_left_out(rollouts: list[LearnableRollout
 def test_what_a_run_was_given_early_is_not_due_to_what_it_decided_later(
     before: int, expected: list[float]
 ) -> None:
-    found = made(learnable(GOOD, decision(2, "tools"), decision(3)), early=lambda _: {before: 0.25})
+    found = made(
+        learnable(GOOD, decision(2, "tools"), decision(3)),
+        outcome=lambda one: outcome(one, early={before: 0.25}),
+    )
 
     assert found.reward.tolist() == expected
 
@@ -224,7 +227,7 @@ def test_what_a_run_was_given_early_is_not_due_to_what_it_decided_later(
 def test_in_a_rollout_that_was_tried_again_nothing_is_early() -> None:
     later = [decision(1, attempt=2), decision(2, attempt=2)]
 
-    found = made(learnable(*later), early=lambda _: {1: 0.25})
+    found = made(learnable(*later), outcome=lambda one: outcome(one, early={1: 0.25}))
 
     assert found.reward.tolist() == [0.0, 1.0]
 
@@ -264,7 +267,7 @@ def test_each_step_gets_the_return_after_its_own_time(
 ) -> None:
     one, early = given_
     found = trajectories_of(
-        [one], point, versions=[], discount=1.0, earned=earned, early=lambda _: early
+        [one], point, versions=[], discount=1.0, outcome=lambda one: outcome(one, early=early)
     )
 
     steps = [

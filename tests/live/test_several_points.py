@@ -9,7 +9,7 @@ import numpy as np
 import tau_live
 from tau_live.core.settings import Settings
 from tau_live.learn.trajectories import trajectories_of
-from tau_live.record.rewards import earned_by_decisions, earned_early
+from tau_live.record.rewards import outcome_of
 from tests.live.running import counters, opened
 
 
@@ -23,8 +23,7 @@ def returns_at(path: Path, point: str) -> list[float]:
         point,
         versions=[],
         discount=1.0,
-        earned=lambda one: earned_by_decisions(one, settings),
-        early=lambda one: earned_early(one, settings),
+        outcome=lambda known: outcome_of(known.rewards, known.rollout, settings),
     )
     assert found.trajectories is not None
     returns: list[float] = np.cumsum(found.trajectories.reward[::-1])[::-1].tolist()

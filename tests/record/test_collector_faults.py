@@ -6,6 +6,7 @@ from tau_live.core import events as ev
 from tau_live.core.records import AttemptStatus, Reason, RolloutQuery, RolloutStatus, rollout_id_of
 from tau_live.learn.trajectories import trajectories_of
 from tau_live.store.sqlite.store import SqliteStore
+from tests.learnables import outcome
 from tests.streams import HOST, collected, collector_of, event
 
 
@@ -111,7 +112,7 @@ def test_fault_13_telemetry_is_never_a_step(store: SqliteStore) -> None:
     collected(store, [event(ev.RunStart, at=1.0), *telemetry, *ends])
 
     learnable = store.rewards.ready_rollouts("", after=0, limit=9)
-    found = trajectories_of(learnable, "model", versions=[], discount=1.0, earned=lambda _: {})
+    found = trajectories_of(learnable, "model", versions=[], discount=1.0, outcome=outcome)
     assert len(learnable) == 1
     assert found.trajectories is None
 

@@ -1,11 +1,12 @@
 """What a finished rollout, and each of its decisions, is learned from with."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tau_live.core.events import OWN_HOST, Event, Policy, RunEnd, RunStart, Status
 from tau_live.core.events import Reward as RewardEvent
 from tau_live.core.records import (
-    LearnableRollout,
     Reason,
     Reward,
     Rollout,
@@ -16,16 +17,16 @@ from tau_live.core.settings import InferReward, Settings
 from tau_live.core.settings.tables import DeclaredReward, SafetySettings
 from tau_live.record.collector import Collector
 from tau_live.record.reward_rules import HARD_GATE_TRIGGERED, SOURCE
-from tau_live.record.rewards import Rewarding, earned_by_decisions
+from tau_live.record.rewards import Rewarding, outcome_of
 from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.sqlite.store import SqliteStore
 
 DECISION = "live-1:attempt-1:decision-1"
 
 
-def found(*rewards: Reward) -> LearnableRollout:
+def earned_by_decisions(*rewards: Reward, settings: Settings) -> Mapping[str, float]:
     ended = Rollout(rollout_id="live-1", status=RolloutStatus.SUCCEEDED, ended_at=5.0)
-    return LearnableRollout(ended, [], list(rewards))
+    return outcome_of(rewards, ended, settings).decisions
 
 
 def bonus(value: float, *, name: str = "bonus") -> Reward:
@@ -35,7 +36,7 @@ def bonus(value: float, *, name: str = "bonus") -> Reward:
 def test_what_a_decision_earned_counts_by_its_declared_weight() -> None:
     settings = Settings(rewards=(DeclaredReward(name="bonus", weight=0.5),))
 
-    earned = earned_by_decisions(found(bonus(1.0), bonus(4.0, name="undeclared")), settings)
+    earned = earned_by_decisions(bonus(1.0), bonus(4.0, name="undeclared"), settings=settings)
 
     assert earned == {DECISION: 0.5}
 
@@ -43,7 +44,7 @@ def test_what_a_decision_earned_counts_by_its_declared_weight() -> None:
 def test_fault_12_a_bonus_for_a_decision_does_not_undo_the_safety_clamp() -> None:
     marker = Reward(rollout_id="live-1", name=HARD_GATE_TRIGGERED, value=0.0, source=SOURCE, at=5.0)
 
-    earned = earned_by_decisions(found(bonus(7.0), marker), Settings())
+    earned = earned_by_decisions(bonus(7.0), marker, settings=Settings())
 
     assert earned.get(DECISION, 0.0) <= 0.0
 

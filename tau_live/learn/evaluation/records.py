@@ -14,7 +14,7 @@ from tau_live.core.reasons import WhyNot
 from tau_live.core.records import Decision, LearnableRollout, Rollout
 from tau_live.core.settings import Settings
 from tau_live.learn.trajectories import explored_of, mask_of, trajectories_of
-from tau_live.record.rewards import earned_by_decisions, earned_early
+from tau_live.record.rewards import outcome_of
 from tau_live.rl.arrays import FloatArray
 from tau_live.rl.bounds import is_usable
 from tau_live.rl.evaluation.estimators import Support
@@ -265,8 +265,7 @@ def _add(
         point,
         versions=[],
         discount=1.0,
-        earned=lambda rollout: earned_by_decisions(rollout, settings),
-        early=lambda rollout: earned_early(rollout, settings),
+        outcome=lambda known: outcome_of(known.rewards, known.rollout, settings),
         width=width,
     )
     left = {entry.decision_id: entry.reason for entry in collected.left_out}

@@ -18,7 +18,7 @@ from tau_live.core.settings import InferReward, Settings
 from tau_live.decisions.decider import LEARNER
 from tau_live.learn.trajectories import own_reward
 from tau_live.record.reward_rules import cost_of
-from tau_live.record.rewards import earned_by_decisions, is_outside
+from tau_live.record.rewards import is_outside, outcome_of
 from tau_live.rl.verdict import Outcomes
 from tau_live.store.roles import Store
 
@@ -166,7 +166,7 @@ def result_of(assignment: Assigned, rewards: Sequence[Reward], settings: Setting
     own = own_reward(rollout)
     learnable = LearnableRollout(rollout, [], list(rewards))
     if rollout.status in ROLLOUT_ENDS and own is not None:
-        reward = own + math.fsum(earned_by_decisions(learnable, settings).values())
+        reward = own + math.fsum(outcome_of(rewards, rollout, settings).decisions.values())
     cost = cost_of(
         rewards,
         settings.rewards,

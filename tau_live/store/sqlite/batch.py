@@ -6,6 +6,7 @@ of runs, whether they began in it or before; the effect of an event on a run is 
 ``lifecycle``. It is used inside a transaction that has the write lock.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -45,6 +46,7 @@ from tau_live.store.sqlite.operations import COUNT
 from tau_live.store.sqlite.rows import (
     ATTEMPT,
     INSERT_DECISION,
+    INSERT_REWARD,
     INSERT_ROLLOUT,
     attempt_of,
     reward_of,
@@ -131,12 +133,6 @@ on conflict (rollout_seq, attempt, span_id) do update set
 """
 
 ASSIGN = "insert into arms (rollout_seq, point, arm, share, agreed) values (?, ?, ?, ?, ?)"
-
-INSERT_REWARD = """
-insert into rewards (
-    rollout_id, decision_id, name, value, label, comment, source, key, at, decisions_before
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
 WRITE_READY = """
 insert into ready_points (rollout_seq, point, ready_seq) values (?, ?, ?)
@@ -453,12 +449,12 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         if state.rollout.ready_seq is not None:
             state.earn(total_reward, run_reward=run_reward, ready_seq=None)
             return False
-        if state.points is None:
+        if not state.all_points:
             rows = self._connection.rows(
                 "select distinct point from decisions where rollout_seq = ?", (state.seq,)
             )
-            pending = [decision.point for decision in state.decisions.values()]
-            state.points = {row["point"] for row in rows}.union(pending)
+            state.points.update(chain.from_iterable(rows))
+            state.all_points = True
         last = self._ready
         self._ready = next_number(self._connection, "ready") if last is None else last + 1
         state.earn(total_reward, run_reward=run_reward, ready_seq=self._ready)
@@ -587,7 +583,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def _load(self, ids: Iterable[str]) -> None:
         """Load the rollouts with these ids, and whether there are rewards for them."""
         wanted = [id_ for id_ in dict.fromkeys(ids) if id_ not in self._states]
-        for row in self._look_up(LOAD, [(id_,) for id_ in wanted]):
+        for row in self._look_up(LOAD, [*zip(wanted)]):  # rows of one value
             state = self._states.get(row["rollout_id"])
             if state is None:
                 rollout = rollout_of(row)
@@ -600,20 +596,24 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             if row["number"] is not None:
                 self._take_attempts(state, [row])
         absent = [id_ for id_ in wanted if id_ not in self._states]
+        if not absent:
+            return
         for id_ in absent:
             self._states[id_] = None
             self._rewards[id_] = RewardsState(whole=True)
-        for row in self._look_up(REWARDED, [(id_,) for id_ in absent]):
+        for row in self._look_up(REWARDED, [*zip(absent)]):
             self._rewards[row["rollout_id"]].whole = False
 
-    def _look_up(self, statement: str, wanted: Sequence[Sequence[Value]]) -> Iterator[Row]:
-        """Yield the rows that a statement finds for ``wanted``, looked up in blocks."""
+    def _look_up(self, statement: str, wanted: Sequence[Sequence[Value]]) -> list[Row]:
+        """Return the rows that a statement finds for ``wanted``, looked up in blocks."""
+        rows: list[Row] = []
         for at in range(0, len(wanted), SIZES[-1]):
             some = wanted[at : at + SIZES[-1]]
-            size = next(size for size in SIZES if size >= len(some))
+            size = SIZES[bisect_left(SIZES, len(some))]
             filled = chain(some, repeat(some[-1], size - len(some)))
             values = [*chain.from_iterable(filled)]
-            yield from self._connection.rows(_of_size(statement, size, len(some[0])), values)
+            rows += self._connection.rows(_of_size(statement, size, len(some[0])), values)
+        return rows
 
     def _take_attempts(self, state: RolloutState, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -658,13 +658,13 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             rewards.mark_written()
 
     def _write(self) -> None:
-        states = [state for state in self._states.values() if state is not None]
+        states = [*filter(None, self._states.values())]
         self._write_rollouts(states)
         self._write_own(states)
         self._write_rewards()
-        names, self._names = self._names, {}
-        rows = [(name, self._state(id_).seq) for name, ids in names.items() for id_ in ids]
-        if rows:
+        if self._names:
+            names, self._names = self._names, {}
+            rows = [(name, self._state(id_).seq) for name, ids in names.items() for id_ in ids]
             insert(self._connection, INSERT_NAME, rows)
         if self._ready is not None:
             last, self._ready = self._ready, None
@@ -674,10 +674,12 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             self._connection.change_many(COUNT, [*counts.items()])
 
     def _write_rollouts(self, states: Sequence[RolloutState]) -> None:
-        new = [state for state in states if not state.seq]
+        new = []
         for state in states:
             changes = state.changes()
-            if changes:
+            if not state.seq:
+                new.append(state)
+            elif changes:
                 sql = _update(tuple(changes))
                 self._connection.change(sql, [*changes.values(), state.seq])
             if state.places and state.was_ready and "" not in state.places:
@@ -728,7 +730,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
                 "insert into queue (rollout_seq, at) values (?, ?) on conflict do nothing",
                 (state.seq, state.queued_at),
             )
-        if state.freed and state.was_worked_on:
+        if state.freed:
             connection.change(FREE_WORKER, (state.rollout.rollout_id,))
 
     def _write_rewards(self) -> None:

@@ -33,7 +33,8 @@ from tau_live.store.files import (
 from tau_live.store.sealing import Sealer, digest_of, number_of
 from tau_live.store.sqlite.sealing import install
 
-_MAPPINGS = msgspec.json.Decoder(dict[str, object])  # made once: making takes as long as using it
+mapping_of = msgspec.json.Decoder(dict[str, object]).decode
+"""Returns the object that JSON text holds."""
 
 
 def json_of(value: object) -> str:
@@ -57,11 +58,6 @@ def _plain(value: object) -> object:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
-
-
-def mapping_of(text: str) -> dict[str, object]:
-    """Return the object that JSON text holds."""
-    return _MAPPINGS.decode(text)
 
 
 def merge_json(under: str, over: str) -> str:
@@ -499,10 +495,10 @@ def next_number(connection: Connection, name: str) -> int:
     Raises:
         StoreDamagedError: The numbering was removed, or set to its maximum.
     """
-    row = connection.row(NEXT, (name,))
-    if row is None or not isinstance(row["next"], int):  # beyond the maximum it is a float
+    rows = connection.rows(NEXT, (name,))
+    if not rows or not isinstance(rows[0]["next"], int):  # beyond the maximum it is a float
         raise StoreDamagedError(
             f"store '{connection.path}' cannot be used: its numbering '{name}' was edited or "
             "removed: see `tau-live verify`"
         )
-    return row["next"]
+    return rows[0]["next"]

@@ -11,6 +11,7 @@ import msgspec
 
 from tau_live.store.retention import Rows
 from tau_live.store.sqlite.connection import Connection, connect, json_of
+from tau_live.store.sqlite.rows import DECISION_COLUMNS, DECISION_JSON, REWARD_COLUMNS
 
 SEQS = "(select value from json_each(:seqs))"
 
@@ -66,23 +67,22 @@ TABLES: Mapping[str, Table] = {
         f"rollout_seq in {SEQS}",
     ),
     "decisions": Table(
-        """
-        rollout_id, attempt, ordinal, point, options as json_options,
-        allowed as json_allowed, exploit_only as json_exploit_only, chosen, applied,
-        default_option as "default", source, why_not, propensity,
-        probabilities as json_probabilities, value, policy_version, arm, share,
-        latency_us, at, context as json_context, features as json_features, encoded
-        """,
+        ", ".join(
+            [
+                "rollout_id",
+                *(
+                    f'{column} as "{"json_" * (name in DECISION_JSON)}{name}"'
+                    for name, column in DECISION_COLUMNS.items()
+                ),
+            ]
+        ),
         "decisions join rollouts on rollouts.seq = rollout_seq",
         "rollout_seq, decisions.seq",
         "decisions.seq",
         f"rollout_seq in {SEQS}",
     ),
     "rewards": Table(
-        """
-        rollout_id, nullif(decision_id, '') as decision_id, name, value, label, comment,
-        source, key, at, decisions_before
-        """,
+        ", ".join(REWARD_COLUMNS).replace("decision_id", "nullif(decision_id, '') as decision_id"),
         "rewards",
         "rollout_id, seq",
         "seq",

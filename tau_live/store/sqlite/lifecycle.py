@@ -134,7 +134,8 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         spans: By attempt and id, in the order of arrival; of stored ones only some.
         all_spans: Whether all its spans are loaded.
         whole: The numbers of attempts that are not stored yet, so that all their spans are here.
-        points: The points of all its decisions; ``None`` if they are not loaded.
+        points: The points of its decisions, of stored ones only if ``all_points``.
+        all_points: Whether the points of all its decisions are loaded.
         assigned: The points at which it is assigned to an arm.
         until: Epoch seconds until which it waits for a reward; ``None`` if it does not.
         stored_until: The stored value of ``until``.
@@ -144,7 +145,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         enqueued: Whether it was ever put into the queue.
         queued_at: Epoch seconds when it entered the queue, if that is still to be written.
         unqueued: Whether it left the queue, if that is still to be written.
-        freed: Whether its worker is done with it, if that is still to be written.
+        freed: Whether a worker is done with it, if that is still to be written.
         changed_attempts: Numbers of attempts to be written.
         changed_spans: Keys of spans to be written.
         decisions: Decisions to be written, by attempt and ordinal, in the order of arrival.
@@ -161,7 +162,8 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
     decided: dict[int, int] = {}
     spans: dict[tuple[int, str], SpanState] = {}
     whole: set[int] = set()
-    points: set[str] | None = set()
+    points: set[str] = set()
+    all_points: bool = True
     assigned: set[str] = set()
     until: float | None = None
     stored_until: float | None = None
@@ -201,8 +203,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         self.until = self.stored_until = row["until"]
         self.left_out = row["left_out"]
         self.enqueued = bool(row["enqueued"])
-        self.points = None
-        self.all_spans = False
+        self.all_points = self.all_spans = False
         self.stored = self._changing()
         self.was_ready = self.rollout.ready_seq is not None
 
@@ -227,15 +228,6 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
     def _changing(self) -> Sequence[Value]:
         """Return the values of the columns ``CHANGING``."""
         return (*_changing_of(self.rollout), self.input, self.metadata, self.left_out)
-
-    @property
-    def was_worked_on(self) -> bool:
-        """Whether a worker may have worked on it."""
-        return (
-            self.enqueued
-            or self.floor > 0
-            or any(attempt.worker_id is not None for attempt in self.attempts.values())
-        )
 
     def amend(self, amendment: Amendment) -> None:
         """Fill in unknown fields."""
@@ -383,7 +375,8 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
             self.queued_at = at if new in WAITING else None
         if new in ROLLOUT_ENDS or new is RolloutStatus.REQUEUING:
             self._end_attempts(new, at=at, error=error_type or reason or new)
-            self.freed = True
+            workers = {attempt.worker_id for attempt in self.attempts.values()} - {None}
+            self.freed = self.enqueued or self.floor > 0 or bool(workers)
 
     def _end_attempts(self, new: RolloutStatus, *, at: float, error: str) -> None:
         succeeded = new is RolloutStatus.SUCCEEDED
@@ -433,8 +426,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         """Add a decision whose ordinal is free."""
         self.decisions[decision.attempt, decision.ordinal] = decision
         point = decision.point
-        if self.points is not None:
-            self.points.add(point)
+        self.points.add(point)
         if self.rollout.ready_seq is not None:
             self.places.pop("", None)
             self.places[point] = None
@@ -448,7 +440,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         """Set its total reward, and its ``ready_seq`` if it gets one now."""
         if ready_seq is not None:
             self.until = None
-            self.places = dict.fromkeys(sorted(self.points or ())) or {"": None}
+            self.places = dict.fromkeys(sorted(self.points)) or {"": None}
         self.rollout = replace(
             self.rollout,
             ready_seq=self.rollout.ready_seq if ready_seq is None else ready_seq,

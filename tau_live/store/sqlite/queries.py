@@ -72,7 +72,7 @@ from rollouts where seq in (select value from json_each(?)) order by seq
 """
 
 CHOICES = f"""
-select rollout_seq, point, applied, latency_us,
+select rollout_seq, {", ".join(Choice._fields[1:-1])},
     iif(length(context) <= {LONGEST_CONTEXT}, context, '')
 from decisions where rollout_seq in (select value from json_each(?))
 order by rollout_seq, attempt, ordinal limit ?

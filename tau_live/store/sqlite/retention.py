@@ -18,6 +18,9 @@ from tau_live.store.sqlite.lifecycle import END, START
 from tau_live.store.sqlite.rows import (
     ATTEMPT,
     DECISION,
+    DECISION_COLUMNS,
+    DECISION_JSON,
+    REWARD_COLUMNS,
     attempt_of,
     decision_of,
     reward_of,
@@ -282,27 +285,12 @@ INTO: Mapping[str, Mapping[str, str]] = {
     },
     "decisions": {
         **{
-            name: name
-            for name in (
-                "attempt", "ordinal", "point", "chosen", "applied", "source", "why_not",
-                "propensity", "value", "policy_version", "arm", "share", "latency_us", "at",
-            )
+            column: JSON + name if name in DECISION_JSON else name
+            for name, column in DECISION_COLUMNS.items()
         },
-        "default_option": "default", "encoded": BASE64 + "encoded",
-        **{
-            name: JSON + name
-            for name in (
-                "options", "allowed", "exploit_only", "probabilities", "context", "features",
-            )
-        },
+        "encoded": BASE64 + "encoded",
     },
-    "rewards": {
-        name: name
-        for name in (
-            "rollout_id", "decision_id", "name", "value", "label", "comment", "source", "key",
-            "at", "decisions_before",
-        )
-    },
+    "rewards": {name: name for name in REWARD_COLUMNS},
 }  # fmt: skip
 """The columns of each table, and the fields of an exported row that they come from."""
 

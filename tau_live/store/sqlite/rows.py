@@ -1,6 +1,7 @@
 """Conversion between rows of the SQLite store and records."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from sqlite3 import Row
 from typing import Any, TypeVar
 
@@ -32,22 +33,6 @@ insert into rollouts (
 on conflict (rollout_id) do nothing
 """
 
-INSERT_DECISION = """
-insert into decisions (
-    rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
-    default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
-    latency_us, at, context, features, encoded
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-on conflict (rollout_seq, attempt, ordinal) do nothing
-"""
-
-DECISION = """
-rollout_seq, attempt, ordinal, point, options, allowed, exploit_only, chosen, applied,
-default_option, source, why_not, propensity, probabilities, value, policy_version, arm, share,
-latency_us, at, encoded, context, features, seq
-"""
-"""The columns that ``decision_of`` reads, in order."""
-
 ATTEMPT = """
 attempts.number, attempts.status, attempts.execution, attempts.worker_id, attempts.started_at,
 attempts.last_heartbeat_at, attempts.ended_at, attempts.error_message
@@ -58,6 +43,50 @@ _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _NUMBERS = msgspec.json.Decoder(tuple[float, ...])
 _STATUSES = msgspec.json.Decoder(tuple[AttemptStatus, ...])
 
+DECISION_JSON: Mapping[str, Callable[[str], object]] = {
+    "options": _TEXTS.decode,
+    "allowed": _TEXTS.decode,
+    "exploit_only": _TEXTS.decode,
+    "probabilities": _NUMBERS.decode,
+    "context": mapping_of,
+    "features": mapping_of,
+}
+"""The fields of a decision that are stored as JSON text, and the readers of that text."""
+
+_MASKS = ("allowed", "exploit_only")
+_FIELDS = [
+    name for name in Decision.__struct_fields__ if name not in {"rollout_id", "seq", *_MASKS}
+]
+_MASKED = _FIELDS.index("options") + 1
+
+DECISION_COLUMNS: Mapping[str, str] = {
+    name: "default_option" if name == "default" else name
+    for name in (*_FIELDS[:_MASKED], *_MASKS, *_FIELDS[_MASKED:])
+}
+"""The columns of a decision by the names of its fields, in the order of an export."""
+
+_COLUMNS = ", ".join(DECISION_COLUMNS.values())
+
+INSERT_DECISION = f"""
+insert into decisions (rollout_seq, {_COLUMNS}) values (?{", ?" * len(DECISION_COLUMNS)})
+on conflict (rollout_seq, attempt, ordinal) do nothing
+"""
+
+DECISION = f"rollout_seq, {_COLUMNS}, seq"
+"""The columns that ``decision_of`` reads, in order."""
+
+_ROW_OF_DECISION = ("rollout_id", *DECISION_COLUMNS, "seq")
+_columns_of_decision = attrgetter(*DECISION_COLUMNS)
+_JSON_PLACES = [1 + place for place, name in enumerate(DECISION_COLUMNS) if name in DECISION_JSON]
+
+REWARD_COLUMNS = tuple(name for name in Reward.__struct_fields__ if name != "seq")
+"""The columns of a reward, which are named as its fields."""
+
+INSERT_REWARD = f"""
+insert into rewards ({", ".join(REWARD_COLUMNS)}) values (?{", ?" * (len(REWARD_COLUMNS) - 1)})
+"""
+
+_columns_of_reward = attrgetter(*REWARD_COLUMNS)
 
 _OPEN_ENDED = frozenset(
     {
@@ -245,88 +274,21 @@ def values_of_span(span: Span, rollout_seq: int, *, attributes: str, ends: int) 
 
 def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
     """Return the parameters of ``INSERT_DECISION``."""
-    return (
-        rollout_seq,
-        decision.attempt,
-        decision.ordinal,
-        decision.point,
-        json_of(decision.options),
-        None if decision.allowed is None else json_of(decision.allowed),
-        None if decision.exploit_only is None else json_of(decision.exploit_only),
-        decision.chosen,
-        decision.applied,
-        decision.default,
-        decision.source,
-        decision.why_not,
-        decision.propensity,
-        json_of(decision.probabilities) if decision.probabilities else "[]",
-        decision.value,
-        decision.policy_version,
-        decision.arm,
-        decision.share,
-        decision.latency_us,
-        decision.at,
-        json_of(decision.context),
-        json_of(decision.features) if decision.features else "{}",
-        decision.encoded,
-    )
+    values = [rollout_seq, *_columns_of_decision(decision)]
+    for place in _JSON_PLACES:
+        if values[place] is not None:
+            values[place] = json_of(values[place])
+    return values
 
 
 def decision_of(row: Row, rollout_id: str) -> Decision:
     """Return the decision in a row of ``DECISION``. Raises: StoreError."""
-    (
-        _,
-        attempt,
-        ordinal,
-        point,
-        options,
-        allowed,
-        exploit_only,
-        chosen,
-        applied,
-        default,
-        source,
-        why_not,
-        propensity,
-        probabilities,
-        value,
-        policy_version,
-        arm,
-        share,
-        latency_us,
-        at,
-        encoded,
-        context,
-        features,
-        seq,
-    ) = row  # access by name would double the time of this function
+    fields = dict(zip(_ROW_OF_DECISION, row, strict=True), rollout_id=rollout_id)
     try:
-        return Decision(
-            rollout_id=rollout_id,
-            attempt=attempt,
-            ordinal=ordinal,
-            point=point,
-            options=_TEXTS.decode(options),
-            allowed=None if allowed is None else _TEXTS.decode(allowed),
-            exploit_only=None if exploit_only is None else _TEXTS.decode(exploit_only),
-            chosen=chosen,
-            applied=applied,
-            default=default,
-            source=source,
-            why_not=why_not,
-            propensity=propensity,
-            probabilities=_NUMBERS.decode(probabilities),
-            value=value,
-            policy_version=policy_version,
-            arm=arm,
-            share=share,
-            latency_us=latency_us,
-            at=at,
-            context=mapping_of(context),
-            features=mapping_of(features),
-            encoded=encoded,
-            seq=seq,
-        )
+        for name, read in DECISION_JSON.items():
+            if fields[name] is not None:
+                fields[name] = read(fields[name])
+        return Decision(**fields)
     except ValueError as error:
         raise _invalid(f"a decision of rollout '{rollout_id}'", error) from error
 
@@ -345,35 +307,13 @@ def shadowed_of(row: Row) -> Shadowed:
 
 def values_of_reward(reward: Reward) -> Sequence[Value]:
     """Return the parameters of ``INSERT_REWARD``."""
-    return (
-        reward.rollout_id,
-        reward.decision_id or "",
-        reward.name,
-        reward.value,
-        reward.label,
-        reward.comment,
-        reward.source,
-        reward.key,
-        reward.at,
-        reward.decisions_before,
-    )
+    rollout_id, decision_id, *others = _columns_of_reward(reward)
+    return rollout_id, decision_id or "", *others
 
 
 def reward_of(row: Row) -> Reward:
     """Return the reward in a row of ``rewards``."""
-    return Reward(
-        rollout_id=row["rollout_id"],
-        decision_id=row["decision_id"] or None,
-        name=row["name"],
-        value=row["value"],
-        label=row["label"],
-        comment=row["comment"],
-        source=row["source"],
-        key=row["key"],
-        at=row["at"],
-        decisions_before=row["decisions_before"],
-        seq=row["seq"],
-    )
+    return Reward(**dict(row, decision_id=row["decision_id"] or None))
 
 
 def _invalid(what: str, error: ValueError) -> StoreError:

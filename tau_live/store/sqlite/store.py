@@ -136,7 +136,7 @@ class SqliteStore:
 
     def begin(self) -> AbstractContextManager[None]:
         """Open a transaction that takes the write lock at once; may be nested (savepoints)."""
-        return self._connection.begin()
+        return self._connection
 
     def reading(self) -> AbstractContextManager[None]:
         """Let all reads inside come from one state of the store."""
