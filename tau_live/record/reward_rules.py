@@ -13,7 +13,6 @@ parts explain it and are not rewards of their own, because they would be added t
 
 import math
 import zlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -183,7 +182,7 @@ def cap_sources(
         return list(rollouts), []
     order = sorted(groups, key=lambda id_: zlib.crc32(id_.encode()))
     rounding = zlib.crc32("".join(order).encode()) / 2**32
-    size = _size(list(groups.values()), caps)
+    size = _size([groups[id_] for id_ in order], caps)
     room = {group: math.floor(cap * size + rounding) for group, cap in caps.items()}
     over: set[str] = set()
     for id_ in order:
@@ -198,12 +197,21 @@ def cap_sources(
 
 
 def _size(groups: Sequence[Collection[str | None]], caps: Mapping[str, float]) -> float:
-    """Return the largest number of rollouts to keep such that each group is within its share."""
-    free = sum(not group for group in groups)
-    members = Counter(group for names in groups for group in names if group is not None)
+    """Return the largest number of rollouts to keep such that each group is within its share.
+
+    Rollouts are kept in this order, each as far as all its groups have room.
+    """
     size = float(len(groups))
     for _ in range(_ROUNDS):
-        size = min(size, free + sum(min(n, caps[group] * size) for group, n in members.items()))
+        room = {group: cap * size for group, cap in caps.items()}
+        size = 0.0
+        for own in groups:
+            part = min((room[group] for group in own if group is not None), default=1.0)
+            part = min(part, 1.0)
+            size += part
+            for group in own:
+                if group is not None:
+                    room[group] -= part
     return size
 
 

@@ -1,7 +1,7 @@
 """Who may give rewards, and how much of an update one source may be."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tau_live.core.errors import SettingsError
@@ -61,6 +61,7 @@ SOURCES = st.lists(st.sampled_from(["checked", "user:a", "user:b", "judge"]), ma
 
 
 @given(st.lists(SOURCES, max_size=60), st.floats(0.05, 1.0), st.floats(0.05, 1.0))
+@example([["user:a"]] * 4 + [["user:a", "judge"]] * 4, 0.46875, 1.0)
 def test_a_capped_source_is_never_more_than_its_share_and_one(
     given_by: list[list[str]], users: float, judge: float
 ) -> None:
