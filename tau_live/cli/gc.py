@@ -95,7 +95,7 @@ def gc(  # noqa: PLR0913  # one for each option
                 "bytes_after": after_bytes,
                 "archived": rows,
                 "over": left.over,
-                "kept": left.kept._asdict(),
+                "kept": left.kept,
             }
         )
         return

@@ -318,9 +318,9 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
         for row in listed
     ]
     rows += [
-        (0, name, "", 0, "", safe("serves, pinned" if of["pinned"] else "serves", "green"))
+        (0, name, "", 0, "", safe("serves, pinned" if of.pinned else "serves", "green"))
         for name, of in points.items()
-        if of["version"] == 0
+        if of.version == 0
     ]
     columns = ("version#", "point", "from#", "rollouts#", "made (UTC)")
     print_all(
