@@ -15,7 +15,7 @@ from tau_live.core.settings import Settings
 from tau_live.learn.monitoring import PointFigures
 from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE_SHARE, TrialStatus
 from tau_live.operate.alert_rules import is_recent
-from tau_live.operate.records import RewardsMissing, RewardSpan, RewardsSeen, Status
+from tau_live.operate.records import RewardSpan, RewardsSeen, Status
 from tau_live.operate.report.choices import thirds_of
 from tau_live.operate.report.facts import Answer, Mark, Stretch, Summary
 from tau_live.operate.report.stretches import cuts_of, marks_of, stretch_of
@@ -119,11 +119,6 @@ def summary_of(
     )
 
 
-def _sentences(*cases: tuple[object, str]) -> list[str]:
-    """Return the sentences whose condition holds, in order."""
-    return [sentence for holds, sentence in cases if holds]
-
-
 def _answer(*cases: tuple[object, str, str, str]) -> Answer:
     """Return the first answer whose condition holds: its state, its words and its sentence."""
     return next(
@@ -198,7 +193,7 @@ def held_in_memory(status: Status) -> str:
 
 def _healthy(status: Status, settings: Settings) -> Answer:
     gate, held, faults = status.gate, held_in_memory(status), faults_of(status)
-    doubts = _doubts(status, settings)
+    doubts = [*_doubts(status, settings)]
     but = " except what a hold keeps out" if recent_drops(status) else ""
     long_ago = _unwanted_drops(drops_of(status.counters))
     when = " in the last day" if long_ago else ""
@@ -216,34 +211,26 @@ def _healthy(status: Status, settings: Settings) -> Answer:
     )
 
 
-def _doubts(status: Status, settings: Settings) -> list[str]:
-    drops, over = _unwanted_drops(recent_drops(status)), status.retention.over
-    streaks = status.gate.streaks.items()
-    return [
-        *(f"{count} {name} failures in a row." for name, count in streaks if count),
-        *_sentences((status.silent, f"Cannot write: {', '.join(sorted(status.silent))}.")),
-        *_missing(status.rewards_missing),
-        *fallen(status),
-        *disabled_plugins(status),
-        *(f"{sentence}." for sentence in doubts_of(status, settings).values()),
-        *_sentences(
-            (
-                drops,
-                (
-                    f"{sum(drops.values()):,} events, decisions or rewards were dropped or refused "
-                    f"so far, {_last(drops, status)}."
-                ),
-            ),
-            (over, f"Beyond the limits of retention: {', '.join(over)}."),
-        ),
-    ]
-
-
-def _missing(rewards: RewardsMissing | None) -> Iterator[str]:
-    if rewards is not None:
+def _doubts(status: Status, settings: Settings) -> Iterator[str]:
+    for name, count in status.gate.streaks.items():
+        if count:
+            yield f"{count} {name} failures in a row."
+    if status.silent:
+        yield f"Cannot write: {', '.join(sorted(status.silent))}."
+    if rewards := status.rewards_missing:
         since = "" if rewards.since is None else f" since {_utc(rewards.since)}"
         never_came = f"{rewards.missing:,} of {rewards.settled:,}"
         yield f"Rewards are missing{since}: {never_came}, the newest that were due, never came."
+    yield from fallen(status)
+    yield from disabled_plugins(status)
+    yield from (f"{sentence}." for sentence in doubts_of(status, settings).values())
+    if drops := _unwanted_drops(recent_drops(status)):
+        yield (
+            f"{sum(drops.values()):,} events, decisions or rewards were dropped or refused "
+            f"so far, {_last(drops, status)}."
+        )
+    if status.retention.over:
+        yield f"Beyond the limits of retention: {', '.join(status.retention.over)}."
 
 
 def doubts_of(status: Status, settings: Settings) -> dict[str, str]:
@@ -383,12 +370,13 @@ def one_of(points: Sequence[str]) -> str:
 
 def _stops(status: Status) -> list[str]:
     """Return what stops learning now, the strongest first."""
-    return _sentences(
-        (status.kill_switch, "the kill switch is on"),
-        (status.gate.holds, "the gate holds"),
-        (status.held_in_memory, "a process holds in memory"),
-        ("learning" in status.paused, "it is paused"),
+    causes = (
+        ("the kill switch is on", status.kill_switch),
+        ("the gate holds", status.gate.holds),
+        ("a process holds in memory", status.held_in_memory),
+        ("it is paused", "learning" in status.paused),
     )
+    return [cause for cause, holds in causes if holds]
 
 
 def _difference(trial: TrialStatus) -> str:
@@ -404,13 +392,39 @@ def _difference(trial: TrialStatus) -> str:
     return f"the difference over {over} is {estimate:+.3g} ({proven})."
 
 
-def _next(status: Status, stretches: Sequence[Stretch], settings: Settings) -> list[str]:
+def _next(status: Status, stretches: Sequence[Stretch], settings: Settings) -> Iterator[str]:
+    yield from _about_stops(status)
     if not any(status.rollouts.values()):
-        return [
-            *_about_stops(status),
-            "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`.",
-        ]
-    keys = doubts_of(status, settings).get("keys")
+        yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."
+        return
+    if status.plugins_disabled:
+        yield "Fix the disabled plugin and restart the process: `tau-live doctor`."
+    for point in status.reward_fell:
+        yield (
+            f"Find out why the reward at {point} fell: `tau-live rollouts --limit 20`, and "
+            "`tau-live report --html report.html` shows since when."
+        )
+    if keys := doubts_of(status, settings).get("keys"):
+        yield f"{keys}: give each run a `key` of its own, or none."
+    yield from _about_rewards(status, stretches)
+    yield from _about_learning(status, stretches, settings)
+    yield from _about_drops(recent_drops(status))
+    yield from _about_trials(status, settings)
+    if status.retention.over:
+        yield (
+            "`tau-live gc` deletes what is beyond the limits and reports why the others are kept."
+        )
+    # last: there are rollouts, so it was set where they were made
+    if not status.enabled and not status.processes:
+        yield (
+            "Set `TAU_LIVE_RL=1` where your agent runs: "
+            "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
+        )
+
+
+def _about_learning(
+    status: Status, stretches: Sequence[Stretch], settings: Settings
+) -> Iterator[str]:
     rewarded = status.rollouts["completed"] and any(stretch.reward.count for stretch in stretches)
     decides = (
         points_of(status)
@@ -419,141 +433,72 @@ def _next(status: Status, stretches: Sequence[Stretch], settings: Settings) -> l
         or status.not_learned_from
         or status.agreement
     )
+    if rewarded and not decides:
+        yield (
+            "Runs are recorded, but none has a decision, so there is nothing to learn: "
+            "see what could be decided with `tau-live init --dry-run`."
+        )
     ready = max(status.ready_to_learn.values(), default=0)
     waits = ready >= 2 * settings.update_interval and not status.processes
-    return [
-        *_about_stops(status),
-        *_sentences(
-            (
-                status.plugins_disabled,
-                ("Fix the disabled plugin and restart the process: `tau-live doctor`."),
-            )
-        ),
-        *(
-            f"Find out why the reward at {point} fell: `tau-live rollouts --limit 20`, and "
-            "`tau-live report --html report.html` shows since when."
-            for point in status.reward_fell
-        ),
-        *_sentences((keys, f"{keys}: give each run a `key` of its own, or none.")),
-        *_about_rewards(status, stretches),
-        *_sentences(
-            (
-                rewarded and not decides,
-                (
-                    "Runs are recorded, but none has a decision, so there is nothing to learn: "
-                    "see what could be decided with `tau-live init --dry-run`."
-                ),
-            ),
-            (
-                waits and not _stops(status),
-                (
-                    f"{ready:,} rollouts wait to be learned from, and no process runs "
-                    "(a short program should call `tau_live.flush(timeout_s=60)` before it ends): "
-                    "`TAU_LIVE_RL=1 tau-live learn --once`."
-                ),
-            ),
-        ),
-        *_about_drops(recent_drops(status)),
-        *_about_trials(status, settings),
-        *_sentences(
-            (
-                status.retention.over,
-                (
-                    "`tau-live gc` deletes what is beyond the limits and reports why the others "
-                    "are kept."
-                ),
-            ),
-            (  # last: there are rollouts, so it was set where they were made
-                not status.enabled and not status.processes,
-                (
-                    "Set `TAU_LIVE_RL=1` where your agent runs: "
-                    "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
-                ),
-            ),
-        ),
-    ]
+    if waits and not _stops(status):
+        yield (
+            f"{ready:,} rollouts wait to be learned from, and no process runs "
+            "(a short program should call `tau_live.flush(timeout_s=60)` before it ends): "
+            "`TAU_LIVE_RL=1 tau-live learn --once`."
+        )
 
 
-def _about_drops(drops: Mapping[str, int]) -> list[str]:
-    lost, late = lost_events(drops), drops.get(REWARDS_HELD_BACK, 0)
-    keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
-    refused = {} if lost else _unwanted_drops(drops)
-    return _sentences(
-        (
-            lost,
-            f"Events were dropped: `tau-live status --all` counts them by cause{keeps}.",
-        ),
-        (
-            late,
-            (
-                f"Send the {late:,} rewards again that came during a hold: "
-                "`tau_live.reward` returned False for them; the same reward twice counts once."
-            ),
-        ),
-        (
-            refused,
-            (
-                f"Look at what was refused, mainly {next(iter(refused), '')}: "
-                "`tau-live doctor` has the details, docs/howto/runbook.md a fix for each counter."
-            ),
-        ),
-    )
+def _about_drops(drops: Mapping[str, int]) -> Iterator[str]:
+    lost = lost_events(drops)
+    if lost:
+        keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
+        yield f"Events were dropped: `tau-live status --all` counts them by cause{keeps}."
+    if late := drops.get(REWARDS_HELD_BACK):
+        yield (
+            f"Send the {late:,} rewards again that came during a hold: "
+            "`tau_live.reward` returned False for them; the same reward twice counts once."
+        )
+    if not lost and (refused := _unwanted_drops(drops)):
+        yield (
+            f"Look at what was refused, mainly {next(iter(refused))}: "
+            "`tau-live doctor` has the details, docs/howto/runbook.md a fix for each counter."
+        )
 
 
-def _about_stops(status: Status) -> list[str]:
-    killed, parts = status.kill_switch, " ".join(status.paused)
-    return _sentences(
-        (
-            killed,
-            (
-                "Fix the cause, then turn the kill switch off: "
-                f"{ended_by(killed.reason if killed else '')}."
-            ),
-        ),
-        (
-            status.gate.holds,
-            (
-                "Find out why it holds (`tau-live gate log`), fix the cause, then "
-                '`tau-live gate reset --reason "..."`.'
-            ),
-        ),
-        (
-            status.silent or status.held_in_memory or status.store_fails,
-            "Find out why the store cannot be written: `tau-live doctor`.",
-        ),
-        (
-            parts,
-            f'Resume it when the reason is gone: `tau-live resume {parts} --reason "..."`.',
-        ),
-    )
+def _about_stops(status: Status) -> Iterator[str]:
+    if status.kill_switch:
+        by = ended_by(status.kill_switch.reason)
+        yield f"Fix the cause, then turn the kill switch off: {by}."
+    if status.gate.holds:
+        yield (
+            "Find out why it holds (`tau-live gate log`), fix the cause, then "
+            '`tau-live gate reset --reason "..."`.'
+        )
+    if status.silent or status.held_in_memory or status.store_fails:
+        yield "Find out why the store cannot be written: `tau-live doctor`."
+    if status.paused:
+        parts = " ".join(status.paused)
+        yield f'Resume it when the reason is gone: `tau-live resume {parts} --reason "..."`.'
 
 
-def _about_rewards(status: Status, stretches: Sequence[Stretch]) -> list[str]:
+def _about_rewards(status: Status, stretches: Sequence[Stretch]) -> Iterator[str]:
     rewarded = sum(stretch.reward.count for stretch in stretches)
     ended = sum(stretch.succeeded + stretch.failed + stretch.cancelled for stretch in stretches)
-    return _sentences(
-        (
-            ended and not rewarded,
-            (
-                "No rollout has a reward: give one with `run.reward(...)`, or "
-                "`tau-live reward 1 --run ID`."
-            ),
-        ),
-        (
-            status.rewards_missing,
-            (
-                "Find out why rewards are missing: `tau-live doctor`, and rewards-missing in "
-                "docs/howto/runbook.md."
-            ),
-        ),
-        (
-            ended >= 64 and rewarded < 0.5 * ended,
-            (
-                "Fewer than half of the rollouts have a reward: check the code that sends them; "
-                "`tau-live doctor` lists the sources."
-            ),
-        ),
-    )[:1]
+    if ended and not rewarded:
+        yield (
+            "No rollout has a reward: give one with `run.reward(...)`, or "
+            "`tau-live reward 1 --run ID`."
+        )
+    elif status.rewards_missing:
+        yield (
+            "Find out why rewards are missing: `tau-live doctor`, and rewards-missing in "
+            "docs/howto/runbook.md."
+        )
+    elif ended >= 64 and rewarded < 0.5 * ended:
+        yield (
+            "Fewer than half of the rollouts have a reward: check the code that sends them; "
+            "`tau-live doctor` lists the sources."
+        )
 
 
 def _about_trials(status: Status, settings: Settings) -> Iterator[str]:
@@ -563,17 +508,12 @@ def _about_trials(status: Status, settings: Settings) -> Iterator[str]:
                 f"The newest rewards at {point} are all the same, so there is nothing to learn: "
                 "check one with `tau-live rollouts --limit 1`."
             )
-    seen = status.rewards_seen
-    outside, how = outside_range(seen, settings), range_advice(seen, settings)
-    yield from _sentences(
-        (
-            outside,
-            (
-                f"{outside}. Nothing is claimed from those. If they are right: {how}; if not, find "
-                "their source."
-            ),
+    how = range_advice(status.rewards_seen, settings)
+    if outside := outside_range(status.rewards_seen, settings):
+        yield (
+            f"{outside}. Nothing is claimed from those. If they are right: {how}; if not, find "
+            "their source."
         )
-    )
     for point, trial in status.trials.items():
         yield from _about_trial(point, trial, how)
     yield from _about_waiting(status, deadlines(settings))
@@ -581,8 +521,8 @@ def _about_trials(status: Status, settings: Settings) -> Iterator[str]:
         yield from _about_monitor(point, monitor)
 
 
-def _about_trial(point: str, trial: TrialStatus, how: str) -> list[str]:
-    """Return advice on who decides at a point.
+def _about_trial(point: str, trial: TrialStatus, how: str) -> Iterator[str]:
+    """Yield advice on who decides at a point.
 
     Args:
         point: The decision point.
@@ -590,55 +530,35 @@ def _about_trial(point: str, trial: TrialStatus, how: str) -> list[str]:
         how: How to declare the range of rewards, in words.
     """
     _, upper = trial.bounds
-    change = f'{shlex.quote(point)} --reason "..."'
-    some = f"`tau-live policy exposure {change.replace(' --reason', ' 5% --reason')}`"
-    in_shadow = trial.exposure == 0.0 and trial.stopped is None
-    climbs = "once the range is declared" if trial.why == NO_RANGE else "on evidence"
-    return [
-        *_sentences(
-            (
-                trial.stopped is not None,
-                f"The learner of {point} is stopped; to start it again: {some}.",
-            ),
-            (
-                upper is not None and upper < 0.0,
-                (
-                    f"The learner of {point} is worse than the control: "
-                    f"`tau-live policy rollback {change}`."
-                ),
-            ),
-            (
-                trial.why == NO_RANGE,
-                (
-                    "Declare the lowest and highest reward possible, so that the difference can be "
-                    f"proven; for what came so far: {how}."
-                ),
-            ),
-            (
-                trial.verdict == Verdict.OUT_OF_RANGE,
-                (
-                    f"Nothing is claimed at {point} while rewards are outside their declared "
-                    "range: fix their unit, or the range; `tau-live doctor` counts them."
-                ),
-            ),
-            (
-                trial.why == NO_CONTROL and trial.champion is None,
-                (
-                    "Reserve a tenth of the rollouts as a control to compare with "
-                    "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
-                ),
-            ),
-        )[:1],
-        *_sentences(
-            (
-                in_shadow,
-                (
-                    f"The learner of {point} is in shadow: it decides nothing yet, and climbs "
-                    f"{climbs}. To let it decide some rollouts now: {some}."
-                ),
-            )
-        ),
-    ]
+    some = f'`tau-live policy exposure {shlex.quote(point)} 5% --reason "..."`'
+    if trial.stopped is not None:
+        yield f"The learner of {point} is stopped; to start it again: {some}."
+    elif upper is not None and upper < 0.0:
+        yield (
+            f"The learner of {point} is worse than the control: "
+            f'`tau-live policy rollback {shlex.quote(point)} --reason "..."`.'
+        )
+    elif trial.why == NO_RANGE:
+        yield (
+            "Declare the lowest and highest reward possible, so that the difference can be "
+            f"proven; for what came so far: {how}."
+        )
+    elif trial.verdict == Verdict.OUT_OF_RANGE:
+        yield (
+            f"Nothing is claimed at {point} while rewards are outside their declared "
+            "range: fix their unit, or the range; `tau-live doctor` counts them."
+        )
+    elif trial.why == NO_CONTROL and trial.champion is None:
+        yield (
+            "Reserve a tenth of the rollouts as a control to compare with "
+            "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
+        )
+    if trial.exposure == 0.0 and trial.stopped is None:
+        climbs = "once the range is declared" if trial.why == NO_RANGE else "on evidence"
+        yield (
+            f"The learner of {point} is in shadow: it decides nothing yet, and climbs "
+            f"{climbs}. To let it decide some rollouts now: {some}."
+        )
 
 
 def _about_waiting(status: Status, setting: str) -> Iterator[str]:
@@ -663,26 +583,20 @@ def _about_waiting(status: Status, setting: str) -> Iterator[str]:
             )
 
 
-def _about_monitor(point: str, monitor: PointFigures) -> list[str]:
+def _about_monitor(point: str, monitor: PointFigures) -> Iterator[str]:
+    if monitor.outliers:
+        low, high = monitor.lowest_reward or 0.0, monitor.highest_reward or 0.0
+        yield (
+            f"{monitor.outliers} of the newest rewards at {point} are far beyond the others "
+            f"and count as {low:.3g} or {high:.3g}. If they are real, declare the range: "
+            "`export TAU_LIVE_RL_REWARD_RANGE=low,high`; if not, find their source."
+        )
     worse = {alarm.option for alarm in monitor.drift if alarm.direction is Direction.WORSE}
-    low, high = monitor.lowest_reward or 0.0, monitor.highest_reward or 0.0
-    return _sentences(
-        (
-            monitor.outliers,
-            (
-                f"{monitor.outliers} of the newest rewards at {point} are far beyond the others "
-                f"and count as {low:.3g} or {high:.3g}. If they are real, declare the range: "
-                "`export TAU_LIVE_RL_REWARD_RANGE=low,high`; if not, find their source."
-            ),
-        ),
-        (
-            worse,
-            (
-                f"Look at the options that became worse at {point}, {', '.join(sorted(worse))}: "
-                "`tau-live report --html report.html`."
-            ),
-        ),
-    )
+    if worse:
+        yield (
+            f"Look at the options that became worse at {point}, {', '.join(sorted(worse))}: "
+            "`tau-live report --html report.html`."
+        )
 
 
 STRETCHES = 24
