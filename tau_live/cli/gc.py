@@ -192,7 +192,7 @@ def _forget_and_record(
         bar.update(task, description="freeing space")
         store.retention.vacuum()
     if gone:
-        details: dict[str, object] = {"rollouts": gone}
+        details: dict[str, float | str] = {"rollouts": gone}
         if limits.age_s is not None:
             details["before"] = now - limits.age_s
         if archive:

@@ -421,7 +421,7 @@ def use(
 
 def put_in_service(
     store: Store, settings: Settings, order: Order, version: int, *, pin: bool
-) -> dict[str, object]:
+) -> dict[str, str | float]:
     """Let a version decide, record who and why in the audit, and return the change for JSON.
 
     One transaction, which takes the write lock at once: no update comes in between.
@@ -438,7 +438,12 @@ def put_in_service(
         _check(store, settings, point, version)
         now = store.policies.put_in_service(point, version, pinned=pin, at=order.at)
         trial = store.trials.trial(point)
-        change = {"point": point, "version": version, "was": before.version, "pinned": pin}
+        change: dict[str, str | float] = {
+            "point": point,
+            "version": version,
+            "was": before.version,
+            "pinned": pin,
+        }
         details = {
             **change,
             "idempotent": before == (version, pin),
