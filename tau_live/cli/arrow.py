@@ -1,6 +1,6 @@
 """Tables of Parquet and Arrow, written and read; the only module that needs pyarrow."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import groupby, islice
@@ -14,6 +14,7 @@ from tau_live.cli.output import as_json
 from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders, opened_output
 from tau_live.runtime.importing.log import Format
+from tau_live.store.retention import Row, Rows
 
 ROWS_AT_ONCE = 10_000
 
@@ -36,7 +37,7 @@ NUMBERS: Mapping[str, frozenset[str]] = {
 """The columns that are not text; open-ended ones are JSON in text."""
 
 
-def write_parquet(folder: Path, rows: Iterable[Mapping[str, object]]) -> None:
+def write_parquet(folder: Path, rows: Iterable[Row]) -> None:
     """Write each table of an export into ``{table}.parquet``, some rows at a time.
 
     A column has the same type in every store: it does not depend on its values.
@@ -50,7 +51,7 @@ def write_parquet(folder: Path, rows: Iterable[Mapping[str, object]]) -> None:
             _write_table(file, group)
 
 
-def _write_table(file: object, rows: Iterator[Mapping[str, object]]) -> None:
+def _write_table(file: object, rows: Iterator[Row]) -> None:
     batch = list(islice(rows, ROWS_AT_ONCE))
     schema = pa.schema([(name, _type_of(name)) for name in batch[0] if name != "table"])
     with pq.ParquetWriter(file, schema) as writer:
@@ -64,7 +65,7 @@ def _type_of(name: str) -> object:
     return pa.type_for_alias(kind)
 
 
-def _column(rows: Sequence[Mapping[str, object]], name: str) -> list[object]:
+def _column(rows: Rows, name: str) -> list[object]:
     values = [row[name] for row in rows]
     if any(name in names for names in NUMBERS.values()):
         return values

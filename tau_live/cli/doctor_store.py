@@ -19,7 +19,6 @@ from tau_live.core.errors import StoreBusyError, StoreDamagedError, TauLiveError
 from tau_live.core.memory_holds import memory_holds
 from tau_live.core.reasons import FOREIGN_DEFAULT, QUEUE_FULL, RERUNS, lost_events
 from tau_live.core.records import RewardSource
-from tau_live.core.sanitize import integer, mapping
 from tau_live.core.settings import Learner, Settings, here
 from tau_live.decisions.policy_files import check_policy, checkpoint_folder
 from tau_live.learn.learner import LEASE
@@ -244,7 +243,7 @@ def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
     for plugin in disabled_plugins(store.leases, now=now):
         yield mistake(
             "plugin-disabled",
-            f"{plugin['plugin']} is disabled in {plugin['process']}: {plugin['problem']}",
+            f"{plugin.plugin} is disabled in {plugin.process}: {plugin.problem}",
         )
     yield _processes(store, now=now)
     holder = now_learning(store, now=now)
@@ -545,20 +544,19 @@ def _reward_checks(
 def _range_checks(store: Store, settings: Settings, recent: RecentRows) -> Iterator[Check]:
     """Yield whether rewards have a range, and the points where some are far beyond the others."""
     for point, monitor in store.monitors.monitors().items():
-        if outliers := integer(monitor_figures(monitor)["outliers"]):
+        if outliers := monitor_figures(monitor).outliers:
             yield mistake(
                 "rewards-beyond",
                 f"'{point}': {number(outliers)} of the newest are far beyond the others",
             )
-    status: dict[str, object] = {"rewards_seen": rewards_seen(store, settings)}
-    how = range_advice(status, settings)
-    if outside := outside_range(status, settings):
+    seen = rewards_seen(store, settings)
+    how = range_advice(seen, settings)
+    if outside := outside_range(seen, settings):
         advice = f"if they are right: {how}; if not, find their source"
         yield mistake("rewards-out-of-range", outside)._replace(advice=advice)
-    names = list(mapping(mapping(status["rewards_seen"])["names"]))
-    if len(names) > 1 and all(reward.cost for reward in settings.rewards):
+    if len(seen.names) > 1 and all(reward.cost for reward in settings.rewards):
         yield mistake(
-            "rewards-added-up", f"{', '.join(names)} are added up, since none is declared"
+            "rewards-added-up", f"{', '.join(seen.names)} are added up, since none is declared"
         )
     if recent.rewards and reward_range(settings) is None:
         yield Check(

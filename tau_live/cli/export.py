@@ -3,7 +3,7 @@
 import gzip
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -25,8 +25,7 @@ from tau_live.core.files import opened_output
 from tau_live.core.version import packages_for
 from tau_live.record.archive import read_archive
 from tau_live.store.opening import open_at
-
-Row = Mapping[str, object]
+from tau_live.store.retention import Row
 
 MISLEADING = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
 """Endings by which other tools would take JSON Lines for another format."""

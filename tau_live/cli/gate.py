@@ -35,7 +35,7 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.memory_holds import MemoryHold, memory_holds
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
-from tau_live.operate.stops import KillState, ended_by, killed_of
+from tau_live.operate.stops import Stop, ended_by, killed_of
 from tau_live.store.roles import Store
 
 HOLD = "gate_hold"
@@ -74,9 +74,7 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
         newest = store.gate.log(limit=1)
         holds = memory_holds(settings.store)
     if as_json:
-        switch = None if killed is None else killed._asdict()
-        held = [hold._asdict() for hold in holds]
-        changed = {"since": row.since or None, "kill_switch": switch, "held_in_memory": held}
+        changed = {"since": row.since or None, "kill_switch": killed, "held_in_memory": holds}
         print_json({**asdict(row), **changed})
     else:
         print_all(facts_of(_facts(row, killed, newest, holds, now=time.time())))
@@ -225,7 +223,7 @@ def hold_gate(store: Store, settings: Settings, *, reason: str, who: str, at: fl
 
 def _facts(
     row: GateRow,
-    killed: KillState | None,
+    killed: Stop | None,
     newest: Sequence[GateEntry],
     holds: Sequence[MemoryHold],
     *,

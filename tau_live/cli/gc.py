@@ -95,7 +95,7 @@ def gc(  # noqa: PLR0913  # one for each option
                 "bytes_after": after_bytes,
                 "archived": rows,
                 "over": left.over,
-                "kept": left.kept._asdict(),
+                "kept": left.kept,
             }
         )
         return
@@ -192,7 +192,7 @@ def _forget_and_record(
         bar.update(task, description="freeing space")
         store.retention.vacuum()
     if gone:
-        details: dict[str, object] = {"rollouts": gone}
+        details: dict[str, float | str] = {"rollouts": gone}
         if limits.age_s is not None:
             details["before"] = now - limits.age_s
         if archive:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 from msgspec import structs
@@ -45,6 +45,23 @@ from tau_live.operate import trials
 from tau_live.operate.status import in_service
 from tau_live.operate.trials import Changed, Order, state_of
 from tau_live.store.roles import Store
+
+
+class Use(NamedTuple):
+    """The use of a version.
+
+    Attributes:
+        in_service: Whether it is in service.
+        pinned: Whether it is in service and pinned.
+        role: ``champion`` or ``previous champion``; ``None`` otherwise.
+        has_file: Whether its file exists.
+    """
+
+    in_service: bool
+    pinned: bool
+    role: str | None
+    has_file: bool
+
 
 Callback = TypeVar("Callback", bound=Callable[..., None])
 Act = Callable[[Store, Settings, Order], Changed]
@@ -296,31 +313,32 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
     with open_store(path) as (store, settings):
         serving, trials = store.policies.in_service(), store.trials.trials()
         versions = [
-            version_of(row, serving, trials, folder=checkpoint_folder(settings))
+            (row, use_of(row, serving, trials, folder=checkpoint_folder(settings)))
             for row in store.policies.versions(point)
         ]
         points = {name: of for name, of in in_service(store).items() if point in (None, name)}
     if as_json:
-        print_json({"versions": versions, "in_service": points})
+        plain = [{**structs.asdict(row), **in_use._asdict()} for row, in_use in versions]
+        print_json({"versions": plain, "in_service": points})
         return
     older, newest = versions[:-NEWEST], versions[-NEWEST:]
-    in_use = [row for row in older if row["in_service"] or row["role"]]
-    listed = versions if everything else in_use + newest
-    rows = [
+    used = [(row, in_use) for row, in_use in older if in_use.in_service or in_use.role]
+    listed = versions if everything else used + newest
+    rows: list[tuple[object, ...]] = [
         (
-            row["version"],
-            row["point"],
-            row["parent"] or "untrained",
-            row["rollouts"],
-            moment(row["created_at"] if isinstance(row["created_at"], float) else None),
-            _use(row),
+            row.version,
+            row.point,
+            row.parent or "untrained",
+            row.rollouts,
+            moment(row.created_at),
+            _use_text(in_use),
         )
-        for row in listed
+        for row, in_use in listed
     ]
     rows += [
-        (0, name, "", 0, "", safe("serves, pinned" if of["pinned"] else "serves", "green"))
+        (0, name, "", 0, "", safe("serves, pinned" if of.pinned else "serves", "green"))
         for name, of in points.items()
-        if of["version"] == 0
+        if of.version == 0
     ]
     columns = ("version#", "point", "from#", "rollouts#", "made (UTC)")
     print_all(
@@ -334,11 +352,10 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
         )
 
 
-def _use(row: Mapping[str, object]) -> Text:
-    """Return the use of a version, and whether its file is gone."""
-    serves = ("serves, pinned" if row["pinned"] else "serves") if row["in_service"] else None
-    gone = None if row["has_file"] else "file deleted"
-    text = ", ".join(str(word) for word in (serves, row["role"], gone) if word)
+def _use_text(in_use: Use) -> Text:
+    serves = ("serves, pinned" if in_use.pinned else "serves") if in_use.in_service else None
+    gone = None if in_use.has_file else "file deleted"
+    text = ", ".join(word for word in (serves, in_use.role, gone) if word)
     return safe(text, "green" if serves else "dim" if gone else "")
 
 
@@ -350,13 +367,15 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
     """Show VERSION: its origin, and whether its file exists and is intact."""
     with open_store(path) as (store, settings):
         row = store.policies.version(version)
+        in_use = use_of(
+            row,
+            store.policies.in_service(),
+            store.trials.trials(),
+            folder=checkpoint_folder(settings),
+        )
         facts = {
-            **version_of(
-                row,
-                store.policies.in_service(),
-                store.trials.trials(),
-                folder=checkpoint_folder(settings),
-            ),
+            **structs.asdict(row),
+            **in_use._asdict(),
             "lineage": lineage_of(store, row),
             "checkpoint": checkpoint_of(settings, row),
         }
@@ -402,7 +421,7 @@ def use(
 
 def put_in_service(
     store: Store, settings: Settings, order: Order, version: int, *, pin: bool
-) -> dict[str, object]:
+) -> dict[str, str | float]:
     """Let a version decide, record who and why in the audit, and return the change for JSON.
 
     One transaction, which takes the write lock at once: no update comes in between.
@@ -419,7 +438,12 @@ def put_in_service(
         _check(store, settings, point, version)
         now = store.policies.put_in_service(point, version, pinned=pin, at=order.at)
         trial = store.trials.trial(point)
-        change = {"point": point, "version": version, "was": before.version, "pinned": pin}
+        change: dict[str, str | float] = {
+            "point": point,
+            "version": version,
+            "was": before.version,
+            "pinned": pin,
+        }
         details = {
             **change,
             "idempotent": before == (version, pin),
@@ -457,26 +481,21 @@ def _check(store: Store, settings: Settings, point: str, version: int) -> None:
         raise PolicyError(f"no policy decides at point {point!r}; known points: {listed}")
 
 
-def version_of(
+def use_of(
     row: PolicyVersion,
     serving: Mapping[str, InService],
     trials: Mapping[str, Trial],
     *,
     folder: Path,
-) -> dict[str, object]:
-    """Return a version for JSON, with its use and whether its file exists."""
+) -> Use:
+    """Return the use of a version."""
     here, trial = serving.get(row.point), trials.get(row.point)
     champion = None if trial is None else trial.champion
     previous = None if trial is None else trial.previous
     role = {previous: "previous champion", champion: "champion"}.get(row.version)
     serves = here is not None and here.version == row.version
-    return {
-        **structs.asdict(row),
-        "in_service": serves,
-        "pinned": serves and here is not None and here.pinned,
-        "role": role,
-        "has_file": (folder / row.file).exists(),
-    }
+    pinned = serves and here is not None and here.pinned
+    return Use(serves, pinned, role, (folder / row.file).exists())
 
 
 def lineage_of(store: Store, row: PolicyVersion) -> list[int]:
@@ -492,14 +511,14 @@ def lineage_of(store: Store, row: PolicyVersion) -> list[int]:
     return [*line, parent]
 
 
-def checkpoint_of(settings: Settings, row: PolicyVersion) -> dict[str, object]:
+def checkpoint_of(settings: Settings, row: PolicyVersion) -> dict[str, str | bool | None]:
     """Return the path of a version's file, and whether it exists and is intact."""
-    path = checkpoint_folder(settings) / row.file
+    path, problem = checkpoint_folder(settings) / row.file, None
     try:
         checkpoints.load(path, sha256=row.sha256)
     except CheckpointError as error:
-        return {"path": str(path), "ok": False, "problem": str(error)}
-    return {"path": str(path), "ok": True, "problem": None}
+        problem = str(error)
+    return {"path": str(path), "ok": problem is None, "problem": problem}
 
 
 def _value_text(name: str, value: object) -> str:

@@ -1,6 +1,7 @@
 """``tau-live power``: how many runs, and days, until a difference is proven."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 from rich.text import Text
@@ -101,22 +102,10 @@ def _document(
     experiment: Experiment, stages: list[Power], total: Power, runs_per_day: float | None
 ) -> dict[str, object]:
     return {
-        "difference": experiment.difference,
-        "mean": experiment.mean,
-        "spread": experiment.spread,
-        "reward_range": list(experiment.reward_range),
-        "control_share": experiment.control_share,
-        "missing": experiment.missing,
-        "margin": experiment.margin,
-        "ladder": experiment.ladder,
+        **asdict(experiment),
         "stages": [
-            {
-                "share": stage.stage.share,
-                "test": stage.stage.test,
-                "median": stage.median,
-                "ninetieth": stage.ninetieth,
-            }
-            for stage in stages
+            {**power.stage._asdict(), "median": power.median, "ninetieth": power.ninetieth}
+            for power in stages
         ],
         "median": total.median,
         "ninetieth": total.ninetieth,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 import click
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tau_live.cli import completion
 from tau_live.cli.options import epilog, json_option, open_store, store_option
@@ -17,7 +17,7 @@ from tau_live.cli.output import number, print_json, printable
 from tau_live.cli.rollouts import rollout_of
 from tau_live.core.errors import TauLiveError
 from tau_live.core.processes import parent_of
-from tau_live.core.records import Reward, RewardSource, rollout_id_of
+from tau_live.core.records import Reward, RewardSource, Rollout, rollout_id_of
 from tau_live.core.redaction import clean_id, scrub_text
 from tau_live.core.settings import Settings
 from tau_live.record.attempts import last_run, rollout_named
@@ -84,13 +84,17 @@ def reward(
         check_allowed(given, settings, os.environ)
         plugins = load_plugins(settings)
         given = Texts(plugins.redact_text, known_rewards(settings)).reward(given)
-        outcome = store_reward(store, Rewarding(settings, plugins), given)
+        outcome, rollout = store_reward(store, Rewarding(settings, plugins), given)
     if as_json:
-        print_json({**_plain(given), **outcome})
+        ready = rollout is not None and rollout.ready_seq is not None
+        total = None if rollout is None else rollout.total_reward
+        plain = {name: value for name, value in asdict(given).items() if name != "seq"}
+        done = {"outcome": outcome, "stored": rollout is not None}
+        print_json({**plain, **done, "ready": ready, "total_reward": total})
         return
     value_text = number(given.value) if given.value is not None else "comment"
-    click.echo(f"{printable(given.name)} {value_text}: {outcome['outcome']}")
-    if not outcome["stored"]:
+    click.echo(f"{printable(given.name)} {value_text}: {outcome}")
+    if rollout is None:
         click.echo(
             f"no rollout {printable(given.rollout_id)} is stored yet; the reward waits for it",
             err=True,
@@ -157,20 +161,15 @@ def reward_of(value: str | None, options: RewardOptions, *, at: float) -> Reward
     )
 
 
-def store_reward(store: Store, rewarding: Rewarding, given: Reward) -> dict[str, object]:
-    """Store a reward, settle its rollout, and return the outcome."""
+def store_reward(store: Store, rewarding: Rewarding, given: Reward) -> tuple[str, Rollout | None]:
+    """Store a reward, settle its rollout, and return the outcome and the rollout, if known."""
     with store.begin(), store.batch([given.rollout_id]) as batch:
         outcome = batch.add_reward(given)
         rollout = batch.find_rollout(given.rollout_id)
         if rollout is not None and rollout.ended_at is not None and outcome != "same":
             rewarding.settle(rollout, batch=batch, now=given.at)
             rollout = batch.rollout(given.rollout_id)
-    return {
-        "outcome": outcome,
-        "stored": rollout is not None,
-        "ready": rollout is not None and rollout.ready_seq is not None,
-        "total_reward": None if rollout is None else rollout.total_reward,
-    }
+    return outcome, rollout
 
 
 def _number(value: str) -> float:
@@ -185,7 +184,3 @@ def _number(value: str) -> float:
             f"{value!r} is neither a number nor true or false", param_hint="VALUE"
         )
     return number_
-
-
-def _plain(given: Reward) -> dict[str, object]:
-    return {name: getattr(given, name) for name in given.__struct_fields__ if name != "seq"}

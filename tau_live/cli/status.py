@@ -34,7 +34,17 @@ from tau_live.cli.output import (
 )
 from tau_live.cli.power import curve
 from tau_live.core.errors import StoreBusyError
-from tau_live.core.sanitize import counts, integer, mapping, real, sequence
+from tau_live.core.sanitize import real
+from tau_live.learn.monitoring import PointFigures
+from tau_live.learn.promotion.outcomes import Agreement
+from tau_live.learn.promotion.rules import TrialStatus
+from tau_live.operate.records import (
+    MeanReward,
+    RetentionStatus,
+    RewardsMissing,
+    ServingVersion,
+    Status,
+)
 from tau_live.operate.report.facts import Answer, Mean, Stretch
 from tau_live.operate.report.summary import (
     BAD,
@@ -49,191 +59,157 @@ from tau_live.operate.report.summary import (
     one_of,
 )
 from tau_live.operate.status import status_of
-from tau_live.operate.stops import ended_by
+from tau_live.operate.stops import Stop, ended_by
 from tau_live.record.archive import Excess
 from tau_live.store.opening import why_unwritable
-from tau_live.store.retention import Kept
 
 Fact = tuple[str, object]
 
 
-def details(status: Mapping[str, object], *, now: float) -> list[Fact]:
+def details(status: Status, *, now: float) -> list[Fact]:
     """Return every figure of a status with its name; ``None`` where there is none.
 
     Args:
         status: The status, as of ``status_of``.
         now: Epoch seconds, UTC.
     """
-    counters = mapping(status["counters"])
-    late, missing = counters.get("decisions_past_deadline"), mapping(status["rewards_missing"])
-    report = mapping(status["last_report"])
+    late, report = status.counters.get("decisions_past_deadline"), status.last_report
     updated = f", {ago(real(report['at']), now=now)}" if report else ""
-    since_when = "" if missing.get("since") is None else f", since {_ago(missing, 'since', now)}"
     return [
-        ("store", status["store"]),
-        ("tau-live", "on" if status["enabled"] else "off in this shell (TAU_LIVE_RL)"),
+        ("store", status.store),
+        ("tau-live", "on" if status.enabled else "off in this shell (TAU_LIVE_RL)"),
         *_stop_facts(status, now=now),
-        ("rollouts", _counts_text(status["rollouts"])),
-        ("wait for a reward", number(real(status["waiting_for_reward"]))),
-        (
-            "rewards missing",
-            f"{missing['missing']} of the newest {missing['settled']}{since_when}"
-            if missing
-            else None,
-        ),
+        ("rollouts", _counts_text(status.rollouts)),
+        ("wait for a reward", number(status.waiting_for_reward)),
+        ("rewards missing", _missing_text(status.rewards_missing, now=now)),
         *(("reward fell", sentence) for sentence in fallen(status)),
         *(("plugin disabled", sentence) for sentence in disabled_plugins(status)),
-        ("not learned from", _counts_text(status["not_learned_from"]) or "none"),
+        ("not learned from", _counts_text(status.not_learned_from) or "none"),
         (
             "lost to deadline",
-            f"{number(real(late))} decisions: the default was served" if late else None,
+            f"{number(late)} decisions: the default was served" if late else None,
         ),
-        ("ready to learn", _counts_text(status["ready_to_learn"]) or "none"),
+        ("ready to learn", _counts_text(status.ready_to_learn) or "none"),
         *(
             (
                 f"behind {printable(point)}",
-                f"the next update takes {number(real(takes))} rollouts to catch up",
+                f"the next update takes {number(backlog.update_takes)} rollouts to catch up",
             )
-            for point, backlog in mapping(status["behind"]).items()
-            for takes in [mapping(backlog)["update_takes"]]
+            for point, backlog in status.behind.items()
         ),
-        ("mean reward", _mean_text(mapping(status["mean_reward"]))),
+        ("mean reward", _mean_text(status.mean_reward)),
         *(
-            (f"agreement {printable(point)}", _agreement(mapping(shadow)))
-            for point, shadow in mapping(status["agreement"]).items()
+            (f"agreement {printable(point)}", _agreement(shadow))
+            for point, shadow in status.agreement.items()
         ),
         ("last update", f"{last_update(report)}{updated}"),
         *(
-            (f"policy {printable(point)}", _serving(mapping(service)))
-            for point, service in mapping(status["in_service"]).items()
+            (f"policy {printable(point)}", _serving(service))
+            for point, service in status.in_service.items()
         ),
         *(
             fact
-            for point, monitored in mapping(status["monitors"]).items()
-            for fact in _monitor_facts(printable(point), mapping(monitored))
+            for point, figures in status.monitors.items()
+            for fact in _monitor_facts(printable(point), figures)
         ),
         *(
             fact
-            for point, trial in mapping(status["trials"]).items()
-            for fact in _trial_facts(printable(point), mapping(trial), now=now)
+            for point, trial in status.trials.items()
+            for fact in _trial_facts(printable(point), trial, now=now)
         ),
-        ("retention", _retention_text(mapping(status["retention"]))),
-        ("counters", _counts_text(counters) or "none"),
+        ("retention", _retention_text(status.retention)),
+        ("counters", _counts_text(status.counters) or "none"),
         *(
             (
                 "  last grew",
-                f"{name} {'since the previous check' if at is None else since(real(at), now=now)}",
+                f"{name} {'since the previous check' if at is None else since(at, now=now)}",
             )
-            for name, at in mapping(status["counters_grew"]).items()
+            for name, at in status.counters_grew.items()
         ),
-        ("attached", ", ".join(map(str, sequence(status["processes"]))) or "no process"),
+        ("attached", ", ".join(status.processes) or "no process"),
         *(
-            ("cannot write", f"{process}, for {number(real(silence_s))} s: see its log")
-            for process, silence_s in mapping(status["silent"]).items()
+            ("cannot write", f"{process}, for {number(silence_s)} s: see its log")
+            for process, silence_s in status.silent.items()
         ),
-        ("learning now", status["learner"]),
+        ("learning now", status.learner),
     ]
 
 
-def _stop_facts(status: Mapping[str, object], *, now: float) -> Iterator[Fact]:
+def _stop_facts(status: Status, *, now: float) -> Iterator[Fact]:
     """Yield the state of the gate and the other stops, each with the command that ends it."""
-    gate, killed = mapping(status["gate"]), mapping(status["kill_switch"])
-    yield "gate", status_text(gate["state"])
-    if gate["state"] != "pass":
-        failed = any(counts(gate["streaks"]).values())
-        yield "  since", _ago(gate, "since", now)
-        yield "  because", str(gate["reason"])
-        yield "  last error" if failed else "  detail", str(gate["detail"])
+    gate, killed = status.gate, status.kill_switch
+    yield "gate", status_text(gate.state)
+    if gate.holds:
+        yield "  since", ago(gate.since, now=now)
+        yield "  because", str(gate.reason)
+        yield "  last error" if any(gate.streaks.values()) else "  detail", str(gate.detail)
         yield "  then", 'tau-live gate reset --reason "..."'
     if holds := held_in_memory(status):
         yield "held in memory", holds
         yield "  then", "tau-live doctor"
     if killed:
-        yield "kill switch", f"on since {_ago(killed, 'at', now)}{_by(killed)}: {killed['reason']}"
-        yield "  then", ended_by(str(killed["reason"])).strip("`")
-    for part, pause in mapping(status["paused"]).items():
-        record = mapping(pause)
-        yield part, f"paused since {_ago(record, 'at', now)}{_by(record)}: {record['reason']}"
+        yield "kill switch", f"on since {_stop_text(killed, now=now)}"
+        yield "  then", ended_by(killed.reason).strip("`")
+    for part, pause in status.paused.items():
+        yield part, f"paused since {_stop_text(pause, now=now)}"
         yield "  then", f'tau-live resume {part} --reason "..."'
 
 
-def _ago(record: Mapping[str, object], key: str, now: float) -> str:
-    return ago(real(record[key]), now=now)
+def _stop_text(stop: Stop, *, now: float) -> str:
+    by = f" by {stop.who}" if stop.who else ""
+    return f"{ago(stop.at, now=now)}{by}: {stop.reason}"
 
 
-def _by(record: Mapping[str, object]) -> str:
-    return f" by {record['who']}" if record["who"] else ""
-
-
-def _mean_text(reward: Mapping[str, object]) -> str | None:
-    if reward["last"] is None:
+def _missing_text(rewards: RewardsMissing | None, *, now: float) -> str | None:
+    if rewards is None:
         return None
-    text = f"{number(real(reward['last']))} (the last {reward['of']})"
-    first = real(reward["first"])
-    return text if first is None else f"{text}, {number(first)} (the first {reward['of']})"
+    since_when = "" if rewards.since is None else f", since {ago(rewards.since, now=now)}"
+    return f"{rewards.missing} of the newest {rewards.settled}{since_when}"
 
 
-def _retention_text(retention: Mapping[str, object]) -> str:
+def _mean_text(reward: MeanReward) -> str | None:
+    if reward.last is None:
+        return None
+    text = f"{number(reward.last)} (the last {reward.of})"
+    return (
+        text if reward.first is None else f"{text}, {number(reward.first)} (the first {reward.of})"
+    )
+
+
+def _retention_text(retention: RetentionStatus) -> str:
     """Return in words the size, the limits, and why they are exceeded."""
-    limits = [
-        f"at most {number(real(retention[name]))} {name}"
-        for name in ("days", "rollouts", "mb")
-        if retention[name] is not None
-    ]
-    used = f"{number(real(retention['used_mb']))} MB, {', '.join(limits) or 'no limit'}"
-    beyond = str(excess_of(retention))
+    limits = {"days": retention.days, "rollouts": retention.rollouts, "mb": retention.mb}
+    most = [f"at most {number(most)} {name}" for name, most in limits.items() if most is not None]
+    used = f"{number(retention.used_mb)} MB, {', '.join(most) or 'no limit'}"
+    beyond = str(Excess(retention.over, retention.kept))
     return f"{used}; {beyond}" if beyond else used
 
 
-def excess_of(retention: Mapping[str, object]) -> Excess:
-    """Return the excess over the limits and its reasons, empty in most stores."""
-    over = [str(name) for name in sequence(retention["over"])]
-    return Excess(over, Kept(**counts(retention["kept"])))
-
-
-def _monitor_facts(point: str, monitor: Mapping[str, object]) -> list[Fact]:
-    share, entropy, low, high, cost, price = (
-        real(monitor[name]) or 0.0
-        for name in (
-            "option_share", "entropy", "lowest_reward", "highest_reward", "cost", "cost_multiplier"
+def _monitor_facts(point: str, figures: PointFigures) -> Iterator[Fact]:
+    if figures.option is None:
+        yield f"choices {point}", "none: never more than one option"
+    else:
+        share, entropy = figures.option_share or 0.0, figures.entropy or 0.0
+        of = f"(the last {number(figures.rollouts)} rollouts)"
+        option = printable(figures.option)
+        yield f"choices {point}", f"{share:.0%} {option}, entropy {entropy:.2f} {of}"
+    if figures.reward_spread is not None:
+        parts = ", ".join(
+            f"{part:.0%} {printable(source)}" for source, part in figures.sources.items()
         )
-    )  # fmt: skip
-    of = f"(the last {number(real(monitor['rollouts']))} rollouts)"
-    spread, outliers = real(monitor["reward_spread"]), real(monitor["outliers"])
-    parts = ", ".join(
-        f"{real(part) or 0.0:.0%} {printable(source)}"
-        for source, part in mapping(monitor["sources"]).items()
-    )
-    costs = f"mean {cost:.3g} over {number(real(monitor['costs']))} rollouts"
-    return [
-        (
-            f"choices {point}",
-            "none: never more than one option"
-            if monitor["option"] is None
-            else f"{share:.0%} {printable(monitor['option'])}, entropy {entropy:.2f} {of}",
-        ),
-        (
-            "  rewards",
-            None
-            if spread is None
-            else f"standard deviation {spread:.3g}, from {parts or 'no source'}",
-        ),
-        (
-            "  outliers",
-            f"{number(outliers)}, clipped to {low:.3g} or {high:.3g}" if outliers else None,
-        ),
-        (
-            "  safety cost",
-            None if monitor["cost"] is None else f"{costs}, multiplier {price:.3g}",
-        ),
-        *(
-            ("  drift", f"{printable(alarm['option'])} became {alarm['direction']}")
-            for alarm in map(mapping, sequence(monitor["drift"]))
-        ),
-    ]
+        spread = f"standard deviation {figures.reward_spread:.3g}"
+        yield "  rewards", f"{spread}, from {parts or 'no source'}"
+    if figures.outliers:
+        low, high = figures.lowest_reward or 0.0, figures.highest_reward or 0.0
+        yield "  outliers", f"{number(figures.outliers)}, clipped to {low:.3g} or {high:.3g}"
+    if figures.cost is not None:
+        costs = f"mean {figures.cost:.3g} over {number(figures.costs)} rollouts"
+        yield "  safety cost", f"{costs}, multiplier {figures.cost_multiplier:.3g}"
+    for alarm in figures.drift:
+        yield "  drift", f"{printable(alarm.option)} became {alarm.direction}"
 
 
-def _trial_facts(point: str, trial: Mapping[str, object], *, now: float) -> list[Fact]:
+def _trial_facts(point: str, trial: TrialStatus, *, now: float) -> list[Fact]:
     return [
         (f"exposure {point}", _exposure(trial)),
         (f"difference {point}", _difference(trial)),
@@ -241,8 +217,8 @@ def _trial_facts(point: str, trial: Mapping[str, object], *, now: float) -> list
     ]
 
 
-def last_update(report: Mapping[str, object]) -> str:
-    """Return the result of an update in words; without one the report is empty."""
+def last_update(report: Mapping[str, object] | None) -> str:
+    """Return the result of an update in words, from its report."""
     if not report:
         return "none yet"
     skipped = report.get("ppo_skipped")
@@ -255,66 +231,60 @@ def last_update(report: Mapping[str, object]) -> str:
     return f"#{report['update']} {report['point'] or '(no decision)'}: {what}"
 
 
-def _agreement(shadow: Mapping[str, object]) -> str:
-    habits = (f"{printable(o)} {real(s) or 0:.0%}" for o, s in mapping(shadow["host"]).items())
+def _agreement(shadow: Agreement) -> str:
+    habits = (f"{printable(option)} {share:.0%}" for option, share in shadow.host.items())
     return (
-        f"{real(shadow['agreement']) or 0:.0%} of the last {shadow['decisions']} in shadow, "
-        f"probability {number(real(shadow['probability']))}; the host: {', '.join(habits)}"
+        f"{shadow.agreement:.0%} of the last {shadow.decisions} in shadow, "
+        f"probability {number(shadow.probability)}; the host: {', '.join(habits)}"
     )
 
 
-def _serving(service: Mapping[str, object]) -> str:
-    pinned = ", pinned" if service["pinned"] else ""
-    if not service["version"]:
+def _serving(service: ServingVersion) -> str:
+    pinned = ", pinned" if service.pinned else ""
+    if not service.version:
         return f"untrained{pinned}"
-    return f"version {service['version']}{pinned}, trained on {service['rollouts']} rollouts"
+    return f"version {service.version}{pinned}, trained on {service.rollouts} rollouts"
 
 
-def _exposure(trial: Mapping[str, object]) -> str:
+def _exposure(trial: TrialStatus) -> str:
     """Return in words the learner's exposure, and the number of rollouts of each arm."""
-    rollouts = mapping(trial["rollouts"])
-    control = "the host" if trial["control"] is None else f"version {trial['control']}"
-    kept = f", kept for {trial['kept']} more rollouts" if trial["kept"] else ""
-    agreement = real(trial["agreement"])
+    control = "the host" if trial.control is None else f"version {trial.control}"
+    kept = f", kept for {trial.kept} more rollouts" if trial.kept else ""
+    agreement = trial.agreement
     agrees = "" if agreement is None else f"; agrees with the host in {agreement:.0%}"
     return (
-        f"{percent(real(trial['exposure']) or 0.0)}; "
-        f"{rollouts['learner']} rollouts by the learner, "
-        f"{rollouts['control']} by the control ({control}{kept}){agrees}"
+        f"{percent(trial.exposure)}; "
+        f"{trial.rollouts['learner']} rollouts by the learner, "
+        f"{trial.rollouts['control']} by the control ({control}{kept}){agrees}"
     )
 
 
-def _difference(trial: Mapping[str, object]) -> str:
+def _difference(trial: TrialStatus) -> str:
     """Return the difference of the learner in words, with its interval, or why there is none."""
-    estimate, lower, upper = _interval(trial)
+    estimate, (lower, upper) = trial.difference["estimate"], trial.bounds
     text = "unknown" if estimate is None else f"{estimate:+.3g}"
     if lower is not None and upper is not None:
         text += f" (at least {lower:+.3g}, at most {upper:+.3g})"
-        text += f", {trial['verdict']}" if trial["verdict"] else ""
+        text += f", {trial.verdict}" if trial.verdict else ""
     elif estimate is not None:
         text += " (unproven difference of means)"
-    return f"{text}; {trial['why']}" if trial["why"] else text
+    return f"{text}; {trial.why}" if trial.why else text
 
 
-def _interval(trial: Mapping[str, object]) -> Iterator[float | None]:
-    return map(real, (mapping(trial["difference"])[end] for end in ("estimate", "lower", "upper")))
-
-
-def counted_of(trial: Mapping[str, object], *, now: float) -> str:
+def counted_of(trial: TrialStatus, *, now: float) -> str:
     """Return in words how many rollouts the evidence is based on, and what delays the others."""
-    uncounted, held_up = integer(trial["uncounted"]), mapping(trial["held_up"])
-    counted = sum(counts(trial["rollouts"]).values())
-    if not uncounted or not held_up:
+    uncounted, held_up, counted = trial.uncounted, trial.held_up, sum(trial.rollouts.values())
+    if not uncounted or held_up is None:
         return ""
-    until = real(held_up["until"])
-    waits = "is still open" if held_up["open"] else "waits for its reward"
+    until = held_up.until
+    waits = "is still open" if held_up.open else "waits for its reward"
     by = f" until {moment(until)} UTC at the latest" if until is not None and until > now else ""
     text = f"; {number(counted)} of {number(counted + uncounted)} rollouts counted"
-    return f"{text}, the next, {held_up['rollout_id']}, {waits}{by}"
+    return f"{text}, the next, {held_up.rollout_id}, {waits}{by}"
 
 
-def _counts_text(numbers: object) -> str:
-    return ", ".join(f"{number(real(count))} {name}" for name, count in mapping(numbers).items())
+def _counts_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number(count)} {name}" for name, count in counts.items())
 
 
 STYLES: Mapping[str, str] = {GOOD: "bold green", DOUBTFUL: "bold yellow", BAD: "bold red"}
@@ -403,7 +373,7 @@ def _draw(glance: Glance, console: Console, *, level: int) -> Group:
         if row.level <= level
     ]
     draw = _narrow if width < NARROW else _wide
-    first = heading(str(glance.status["store"]), at=glance.at, width=width)
+    first = heading(glance.status.store, at=glance.at, width=width)
     return Group(first, *draw(rows, spaced=level == SPACED))
 
 
@@ -464,14 +434,11 @@ def _rows(glance: Glance, room: int) -> Iterator[Row]:
 
 def _stops(glance: Glance) -> Iterator[Row]:
     """Yield the operators' stops, with the time since each."""
-    killed = mapping(glance.status["kill_switch"])
+    killed, paused = glance.status.kill_switch, glance.status.paused
     if killed:
-        yield Row("killed", [safe(since(real(killed["at"]), now=glance.at))])
-    pauses = [
-        f"{part} {since(real(mapping(pause)['at']), now=glance.at)}"
-        for part, pause in mapping(glance.status["paused"]).items()
-    ]
-    if pauses:
+        yield Row("killed", [safe(since(killed.at, now=glance.at))])
+    if paused:
+        pauses = (f"{part} {since(pause.at, now=glance.at)}" for part, pause in paused.items())
         yield Row("paused", ", ".join(pauses))
 
 
@@ -480,17 +447,15 @@ def _word(answer: Answer) -> Text:
 
 
 def _health(glance: Glance, room: int) -> Iterator[Row]:
-    gate = mapping(glance.status["gate"])
+    gate = glance.status.gate
     held = ""
-    if gate["state"] != "pass":
-        why = ": ".join(str(gate[name]) for name in ("reason", "detail") if gate[name])
-        held = f" since {since(real(gate['since']), now=glance.at)}; {_clip_lines(why, room)}"
-    yield Row("gate", [join_texts(status_text(gate["state"]), safe(held))])
+    if gate.holds:
+        why = ": ".join(text for text in (gate.reason, gate.detail) if text)
+        held = f" since {since(gate.since, now=glance.at)}; {_clip_lines(why, room)}"
+    yield Row("gate", [join_texts(status_text(gate.state), safe(held))])
     if holds := held_in_memory(glance.status):
         yield Row("held in memory", holds, style="red")
-    streaks = ", ".join(
-        f"{kind} {count}" for kind, count in counts(gate["streaks"]).items() if count
-    )
+    streaks = ", ".join(f"{kind} {count}" for kind, count in gate.streaks.items() if count)
     style = "yellow" if streaks else ""
     yield Row("failures", [safe(f"{streaks or 'none'} in a row", style)])
     yield Row("dropped", _drops(glance), style="yellow" if glance.drops else "")
@@ -502,9 +467,9 @@ def _doubts(glance: Glance) -> Iterator[Row]:
     status = glance.status
     for about, sentence in faults_of(status).items():
         yield Row(about, sentence, style="red")
-    if missing := mapping(status["rewards_missing"]):
-        of = f"{number(real(missing['missing']))} of {number(real(missing['settled']))}"
-        at = real(missing["since"])
+    if missing := status.rewards_missing:
+        of = f"{number(missing.missing)} of {number(missing.settled)}"
+        at = missing.since
         when = "" if at is None else f"; since {since(at, now=glance.at)}"
         yield Row("missing", f"{of} of the newest rewards{when}", style="yellow")
     for sentence in fallen(status):
@@ -513,21 +478,21 @@ def _doubts(glance: Glance) -> Iterator[Row]:
         yield Row(about, sentence, style="yellow")
     for sentence in disabled_plugins(status):
         yield Row("plugin", sentence, style="red")
-    if silent := mapping(status["silent"]):
-        each = ", ".join(f"{who} for {seconds(real(s))}" for who, s in silent.items())
+    if status.silent:
+        each = ", ".join(f"{who} for {seconds(s)}" for who, s in status.silent.items())
         yield Row("cannot write", each, style="red")
-    if beyond := str(excess_of(mapping(status["retention"]))):
+    if beyond := str(Excess(status.retention.over, status.retention.kept)):
         yield Row("over retention", beyond, style="yellow")
 
 
 def _drops(glance: Glance) -> str:
     """Return the recent drops in words, the three largest, and when the last one was."""
-    drops, grew = glance.drops, mapping(glance.status["counters_grew"])
+    drops, grew = glance.drops, glance.status.counters_grew
     if not drops:
         return "nothing in the last day"
     most = [f"{number(count)} {name}" for name, count in list(drops.items())[:3]]
     rest = sum(list(drops.values())[3:])
-    times = [at for name in drops if (at := real(grew.get(name))) is not None]
+    times = [at for name in drops if (at := grew.get(name)) is not None]
     last = f"; last {since(max(times), now=glance.at)}" if len(times) == len(drops) else ""
     return ", ".join(most) + (f", {number(rest)} others" if rest else "") + last
 
@@ -537,14 +502,14 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
     versions = "; ".join(f"{point}: {_version(status, point)}" for point in points[:POINTS])
     more = f"; {len(points) - POINTS} more" if len(points) > POINTS else ""
     yield Row("versions", f"{versions}{more}" or "none yet")
-    report = mapping(status["last_report"])
+    report = status.last_report
     when = f", {since(real(report['at']), now=glance.at)}" if report else ""
     yield Row("last update", last_update(report) + when)
     yield Row("rollouts", _rollouts(glance), 2)
     yield from _reward(glance.stretches, room)
     points_by_sentence: dict[str, list[str]] = {}
     for point in points[:POINTS]:
-        if trial := mapping(mapping(status["trials"]).get(point)):
+        if trial := status.trials.get(point):
             sentence = f"{_verdict(trial)}{counted_of(trial, now=glance.at)}"
             points_by_sentence.setdefault(sentence, []).append(point)
     for sentence, at in points_by_sentence.items():
@@ -557,46 +522,44 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
         yield Row("last change", [safe(_clip_lines(sentence, room, lines=2))])
 
 
-def _version(status: Mapping[str, object], point: str) -> str:
+def _version(status: Status, point: str) -> str:
     """Return in words the version that serves a point, and its exposure."""
-    service = mapping(mapping(status["in_service"]).get(point))
-    text = (
-        f"version {service['version']} (from {service['rollouts']} rollouts)"
-        if service.get("version")
-        else "untrained"
-    )
-    pinned = ", pinned" if service.get("pinned") else ""
-    trial = mapping(mapping(status["trials"]).get(point))
-    decides = f", decides {percent(real(trial['exposure']) or 0.0)}" if trial else ""
-    champion = trial.get("champion")
+    service, trial = status.in_service.get(point), status.trials.get(point)
+    text = "untrained"
+    if service is not None and service.version:
+        text = f"version {service.version} (from {service.rollouts} rollouts)"
+    pinned = ", pinned" if service is not None and service.pinned else ""
+    if trial is None:
+        return f"{text}{pinned}"
+    champion = trial.champion
     proven = f", champion: version {champion}" if champion is not None else ""
-    return f"{text}{pinned}{decides}{proven}"
+    return f"{text}{pinned}, decides {percent(trial.exposure)}{proven}"
 
 
-def _verdict(trial: Mapping[str, object]) -> str:
+def _verdict(trial: TrialStatus) -> str:
     """Return the difference with its interval in words, or why it is unknown."""
-    estimate, lower, upper = _interval(trial)
-    over = "over the host" if trial["control"] is None else f"over version {trial['control']}"
+    estimate, (lower, upper) = trial.difference["estimate"], trial.bounds
+    over = "over the host" if trial.control is None else f"over version {trial.control}"
     if estimate is None:
         text = "not known yet"
     elif lower is None or upper is None:
         text = f"{estimate:+.3g} {over}, unproven difference of means"
     else:
-        verdict = str(trial["verdict"])
+        verdict = str(trial.verdict)
         if verdict == "wait" and lower > 0.0:
-            verdict = "kept" if trial["kept"] else "better"
+            verdict = "kept" if trial.kept else "better"
         text = f"{estimate:+.3g} ({lower:+.3g} to {upper:+.3g}) {over}"
         text += f", {VERDICTS.get(verdict, verdict)}"
-    return f"{text}; {trial['why']}" if trial["why"] else text
+    return f"{text}; {trial.why}" if trial.why else text
 
 
 def _rollouts(glance: Glance) -> str:
     status = glance.status
-    ends, waiting = counts(status["rollouts"]), integer(status["waiting_for_reward"])
+    ends, waiting = status.rollouts, status.waiting_for_reward
     lost = ", ".join(f"{number(ends[end])} {end}" for end in ("failed", "cancelled") if ends[end])
-    ready = max(counts(status["ready_to_learn"]).values(), default=0)
-    rewarded = real(status["last_reward_at"])
-    behind = " (the learner is behind)" if status["behind"] else ""
+    ready = max(status.ready_to_learn.values(), default=0)
+    rewarded = status.last_reward_at
+    behind = " (the learner is behind)" if status.behind else ""
     parts = (
         f"{number(ends['completed'])} ended" + (f" ({lost})" if lost else ""),
         f"{number(ends['open'])} open" if ends["open"] else "",

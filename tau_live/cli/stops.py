@@ -20,12 +20,19 @@ from tau_live.cli.options import (
 )
 from tau_live.cli.output import moment, print_json, printable
 from tau_live.core.errors import SettingsError, TauLiveError
-from tau_live.core.reasons import MEANS, Part, pauses_by_part
+from tau_live.core.reasons import MEANS, Part
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings, place_paths
 from tau_live.core.switch import killed_by
 from tau_live.operate.access import record_entry
-from tau_live.operate.stops import SUFFIX, kill_file, pause_parts, resume_parts
+from tau_live.operate.stops import (
+    SUFFIX,
+    Stop,
+    kill_file,
+    pause_parts,
+    pauses_by_part,
+    resume_parts,
+)
 from tau_live.operate.stops import kill as switch_off
 from tau_live.operate.stops import unkill as switch_on
 from tau_live.store.roles import Store
@@ -49,7 +56,7 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
         settings, AuditEntry(at=at, who=who, action="kill", reason=reason, details=details)
     )
     if as_json:
-        now = {"reason": reason, "who": who, "at": at} if before is None else before._asdict()
+        now = before or Stop(reason, who, at)
         changed = before is None
         print_json({"changed": changed, "file": str(file), "kill_switch": now, "audit": problem})
         return
@@ -105,8 +112,8 @@ def unkill(path: Path | None, as_json: bool, reason: str) -> None:
         settings, AuditEntry(at=at, who=who, action="unkill", reason=reason, details=details)
     )
     if as_json:
-        was = None if before is None else before._asdict()
-        print_json({"changed": was is not None, "file": str(file), "was": was, "audit": problem})
+        changed = before is not None
+        print_json({"changed": changed, "file": str(file), "was": before, "audit": problem})
         return
     if before is None:
         click.echo(f"no change: the kill switch was off ({printable(file)} does not exist)")

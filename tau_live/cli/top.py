@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -85,7 +86,7 @@ class Watch:
     def plain(self) -> Mapping[str, object]:
         """Return the data of `status --json`, or the problem that prevents it."""
         if self._problem is None and self._last is not None:
-            return {**self._last.status, "problem": None}
+            return {**msgspec.to_builtins(self._last.status), "problem": None}
         return {"at": self._at, "store": str(self._settings.store), "problem": self._problem}
 
     def pause_s(self, every_s: float) -> float:

@@ -1,6 +1,6 @@
 """``tau-live updates``: the updates, and why some were skipped."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -44,13 +44,14 @@ def updates(
             if update is None
             else [update_of(store, update)]
         )
-    reports = [report_of(row) for row in rows]
     if as_json:
+        reports = [report_of(row) for row in rows]
         print_json(reports[0] if update is not None else {"updates": reports})
     elif update is not None:
-        print_all(facts_of(_facts(reports[0])))
-    elif reports:
-        print_all(_table(reports))
+        facts = report_of(rows[0]).items()
+        print_all(facts_of(fact for name, value in facts for fact in _fact(name, value)))
+    elif rows:
+        print_all(_table(rows))
     else:
         click.echo("no updates yet")
 
@@ -70,8 +71,8 @@ def update_of(store: Store, number_: int) -> Update:
     raise UnknownError("update", number_)
 
 
-def _table(reports: Sequence[Mapping[str, object]]) -> RenderableType:
-    rows = [_row(report) for report in reports]
+def _table(updates_: Sequence[Update]) -> RenderableType:
+    rows = [_row(update) for update in updates_]
     narrow = [[row[index] for index in _NARROW] for row in rows]
     columns = [_COLUMNS[index] for index in _NARROW]
     return fitting(table_of(_COLUMNS, rows), table_of(columns, narrow), records_of(columns, narrow))
@@ -83,27 +84,19 @@ _NARROW = (0, 1, 2, 3, 4, 8)
 """The indexes of the columns that are shown where not all fit."""
 
 
-def _row(report: Mapping[str, object]) -> tuple[object, ...]:
-    what = (
-        status_text("executed")
-        if report["executed"]
-        else safe(f"skipped: {report['skipped_reason']}", "yellow")
-    )
+def _row(row: Update) -> tuple[object, ...]:
+    skipped = safe(f"skipped: {row.skipped_reason}", "yellow")
     return (
-        report["update"],
-        report["point"] or "(none)",
-        what,
-        report["version"] or "-",
-        report["trajectories"],
-        report["samples"],
-        _number(report["mean_total_loss"]),
-        _number(report["observed_approx_kl"]),
-        moment(at if isinstance(at := report["at"], float) else None),
+        row.update,
+        row.point or "(none)",
+        status_text("executed") if row.executed else skipped,
+        row.version or "-",
+        row.trajectories,
+        row.samples,
+        _number(row.report.get("mean_total_loss")),
+        _number(row.report.get("observed_approx_kl")),
+        moment(row.at),
     )
-
-
-def _facts(report: Mapping[str, object]) -> list[tuple[str, object]]:
-    return [fact for name, value in report.items() for fact in _fact(name, value)]
 
 
 def _fact(name: str, value: object, *, deep: str = "") -> Iterator[tuple[str, object]]:

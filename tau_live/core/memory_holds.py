@@ -10,7 +10,8 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from tau_live.core.errors import suppress
 from tau_live.core.files import give_to_owner_of_folder
@@ -36,7 +37,7 @@ _LAYOUTS = {"linux": ("hhqqi4x", (0, 1, 2, 3)), "darwin": ("qqihh", (3, 4, 0, 1)
 """The layout of ``struct flock``, and the indices of type, whence, start and length in it."""
 
 
-class MemoryHold(NamedTuple):
+class MemoryHold(msgspec.Struct, frozen=True):
     """A hold of a process that the store does not record.
 
     Attributes:

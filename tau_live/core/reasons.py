@@ -1,7 +1,7 @@
 """The reasons why something is not learned from, each with a sentence for people."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -178,11 +178,3 @@ class Pause:
     reason: str
     who: str
     at: float
-
-
-def pauses_by_part(pauses: Mapping[Part, Pause]) -> dict[str, object]:
-    """Return the pauses as plain data, by part."""
-    return {
-        part.value: {name: value for name, value in asdict(pause).items() if name != "part"}
-        for part, pause in pauses.items()
-    }

@@ -547,11 +547,6 @@ def sequence(value: object) -> Sequence[object]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def counts(value: object) -> dict[str, int]:
-    """Return an object's values as whole numbers."""
-    return {name: integer(count) for name, count in mapping(value).items()}
-
-
 def integer(value: object) -> int:
     """Return the value as a whole number; 0 if it is not a finite number."""
     return int(value) if isinstance(value, int | float) and math.isfinite(value) else 0

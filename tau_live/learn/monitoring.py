@@ -13,19 +13,18 @@ bound holds it, and earlier rollouts do not undo a reset.
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum, hypot, inf, isfinite, log, nan, sqrt
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
-from msgspec.structs import replace
+from msgspec import structs
 
-from tau_live.core.gate import State
 from tau_live.core.guard import logger
 from tau_live.core.reasons import LEFT_OUT, WhyNot
 from tau_live.core.records import Charged, CostsSeen, LearnableRollout, Monitor
-from tau_live.core.sanitize import integer
+from tau_live.core.sanitize import integer, mapping
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward
 from tau_live.learn.trajectories import CollectedRollouts
@@ -79,8 +78,7 @@ class Hold(NamedTuple):
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of the newest rollouts of a point.
 
     Attributes:
@@ -104,15 +102,47 @@ class Figures:
     option_share: float | None = None
     reward_mean: float | None = None
     reward_spread: float | None = None
-    sources: Mapping[str, float]
+    sources: Mapping[str, float] = msgspec.field(default_factory=dict)
     costs: int = 0
     cost: float | None = None
 
-    def plain(self) -> dict[str, object]:
-        """Return the figures as JSON data."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
-            "sources": dict(self.sources)
-        }
+
+class OptionAlarm(msgspec.Struct, frozen=True, kw_only=True):
+    """An option whose reward changed.
+
+    Attributes:
+        option: Its name.
+        direction: ``worse`` or ``better``.
+        seen: Its decisions since its chart began.
+        since: How many of its decisions ago the change seems to have started.
+        shift: Estimated change, in standard deviations of its residuals.
+        ready_seq: The newest rollout at the time of the alarm.
+    """
+
+    option: str
+    direction: Direction
+    seen: int
+    since: int
+    shift: float
+    ready_seq: int
+
+
+class PointFigures(Figures, frozen=True, kw_only=True):
+    """The figures of a decision point, for operators.
+
+    Attributes:
+        cost_multiplier: The multiplier of a safety cost.
+        lowest_reward: Rewards below it are clipped; ``None`` before there are enough.
+        highest_reward: Rewards above it are clipped.
+        outliers: How many of the newest rewards are clipped.
+        drift: The last alarms, the newest last.
+    """
+
+    cost_multiplier: float = 0.0
+    lowest_reward: float | None = None
+    highest_reward: float | None = None
+    outliers: int = 0
+    drift: Sequence[OptionAlarm] = ()
 
 
 def figures(
@@ -274,20 +304,6 @@ def below_champion(difference: tuple[float, float] | None) -> Hold | None:
         Reason.CHAMPION,
         f"learner minus control is within [{difference[0]:.3g}, {difference[1]:.3g}]",
     )
-
-
-def reward_counts(status: Mapping[str, object]) -> tuple[int, int]:
-    """Return for how many rollouts a reward came in time, and for how many none did, so far.
-
-    Both keep growing while old rollouts are forgotten, so two readings can be compared; the second
-    shrinks where a reward comes late after all.
-
-    Args:
-        status: The result of ``status_of``.
-    """
-    counters, ready = status.get("counters"), status.get("became_ready")
-    missing = counters.get(MISSING, 0) if isinstance(counters, Mapping) else 0
-    return ready if isinstance(ready, int) else 0, missing if isinstance(missing, int) else 0
 
 
 def missing_rewards(ready: int, missing: int, limit: float | None) -> Hold | None:
@@ -459,7 +475,7 @@ class MonitorFindings(NamedTuple):
     def with_doubts_cleared(self) -> "MonitorFindings":
         """Return the same for an update that was kept, which has forgotten the doubted options."""
         numbers = {**self.monitor.numbers, "doubted": []}
-        return self._replace(monitor=replace(self.monitor, numbers=numbers))
+        return self._replace(monitor=structs.replace(self.monitor, numbers=numbers))
 
 
 class UpdateRollouts(NamedTuple):
@@ -541,7 +557,7 @@ def watch_update(
             "costs": counted_until,
             "held": watermark if hold else held,
             "streaks": {} if hold else streaks,
-            "figures": newest.plain(),
+            "figures": structs.asdict(newest),
             "doubted": sorted(doubted),
             "fence": fence.numbers(),
             "limits": [*limits] if isfinite(limits.high - limits.low) else None,
@@ -551,7 +567,7 @@ def watch_update(
     )
     price = multiplier.value * state.unit
     report = {
-        **newest.plain(),
+        **structs.asdict(newest),
         "drift": alarm_rows,
         "cost_multiplier": multiplier.value,
         "cost_price": price,
@@ -571,24 +587,19 @@ def watch_update(
     )
 
 
-def monitor_figures(monitor: Monitor) -> dict[str, object]:
-    """Return a point's figures for operators, as JSON data."""
-    figures_stored = monitor.numbers.get("figures")
-    multiplier = multiplier_of(monitor)
+def monitor_figures(monitor: Monitor) -> PointFigures:
+    """Return a point's figures for operators."""
     limits = monitor.numbers.get("limits")
     lowest, highest = limits if isinstance(limits, list) else (None, None)
-    return {
-        **(
-            dict(figures_stored)
-            if isinstance(figures_stored, Mapping)
-            else Figures(sources={}).plain()
-        ),
-        "cost_multiplier": multiplier.value,
+    stored = {
+        **mapping(monitor.numbers.get("figures")),
+        "cost_multiplier": multiplier_of(monitor).value,
         "lowest_reward": lowest,
         "highest_reward": highest,
         "outliers": integer(monitor.numbers.get("outliers")),
-        "drift": [dict(alarm) for alarm in monitor.alarms],
+        "drift": monitor.alarms,
     }
+    return msgspec.convert(stored, PointFigures)
 
 
 class MissingWatch:
@@ -607,27 +618,33 @@ class MissingWatch:
         self._held = False
         self._forgiven = 0
 
-    def check(self, status: Mapping[str, object]) -> Hold | None:
-        """Return a hold, once, if the result of ``status_of`` shows too many missing rewards."""
+    def check(
+        self, ready: int, missing: int, *, waiting: int = 0, holds: bool = False
+    ) -> Hold | None:
+        """Return a hold, once, if too many rewards are missing.
+
+        The first two counts keep growing while old rollouts are forgotten, so two checks can be
+        compared; ``missing`` shrinks where a reward comes late after all.
+
+        Args:
+            ready: For how many rollouts a reward came in time, so far.
+            missing: For how many none did.
+            waiting: How many ended rollouts wait for one.
+            holds: Whether the gate holds.
+        """
         if self._limit is None:
             return None
-        now = reward_counts(status)
-        self._notice_reset(status, now)
+        now = ready, missing
+        if self._held and not holds:
+            self._mark, self._forgiven = now, waiting
+        self._held = holds
         before = self._mark = self._mark or now
-        ready, lost = max(0, now[0] - before[0]), max(0, now[1] - before[1] - self._forgiven)
-        hold = missing_rewards(ready, lost, self._limit)
-        if hold is not None or ready + lost >= RECOUNT_AFTER:
-            self._forgiven = max(0, self._forgiven - (now[1] - before[1]))
-            self._forgiven = min(self._forgiven, integer(status["waiting_for_reward"]))
+        came, lost = max(0, ready - before[0]), max(0, missing - before[1] - self._forgiven)
+        hold = missing_rewards(came, lost, self._limit)
+        if hold is not None or came + lost >= RECOUNT_AFTER:
+            self._forgiven = min(max(0, self._forgiven - (missing - before[1])), waiting)
             self._mark = now
         return hold
-
-    def _notice_reset(self, status: Mapping[str, object], now: tuple[int, int]) -> None:
-        gate = status.get("gate")
-        holds = isinstance(gate, Mapping) and gate.get("state") == State.HOLD
-        if self._held and not holds:
-            self._mark, self._forgiven = now, integer(status["waiting_for_reward"])
-        self._held = holds
 
 
 def _drift(

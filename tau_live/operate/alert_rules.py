@@ -7,6 +7,8 @@ from math import sqrt
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
 from tau_live.core.reasons import (
     DROPPED,
     FOREIGN_DEFAULT,
@@ -18,12 +20,14 @@ from tau_live.core.reasons import (
     lost_events,
 )
 from tau_live.core.records import AuditEntry
-from tau_live.core.sanitize import counts, integer, mapping, real, sequence
+from tau_live.core.sanitize import real
 from tau_live.core.settings import Settings
 from tau_live.core.switch import KILL
 from tau_live.learn.learner import CATCH_UP_FACTOR
-from tau_live.learn.monitoring import FEWEST, missing_rewards
+from tau_live.learn.monitoring import FEWEST, PointFigures, missing_rewards
 from tau_live.learn.promotion.rules import Move
+from tau_live.operate.records import GateStatus, RewardFall, RewardsMissing, Status
+from tau_live.operate.stops import Stop
 from tau_live.rl.drift import Direction
 
 
@@ -226,20 +230,20 @@ class _RewardLevel(NamedTuple):
     to: float | None = None
 
 
-def incidents_in(status: Mapping[str, object], notes: Notes, settings: Settings) -> list[Incident]:
+def incidents_in(status: Status, notes: Notes, settings: Settings) -> list[Incident]:
     """Return the incidents in the status of a store.
 
     Args:
-        status: The result of ``status_of``.
+        status: The result of ``status_of``, or of ``alert_facts``.
         notes: The notes of earlier checks; some incidents are growth since then.
         settings: Bounds.
     """
     return [
-        *_gate(mapping(status.get("gate"))),
-        *_kill_switch(mapping(status.get("kill_switch"))),
+        *_gate(status.gate),
+        *_kill_switch(status.kill_switch),
         *_drops(status, notes),
         *_missing(status, settings),
-        *_points(mapping(status.get("monitors")), notes, settings),
+        *_points(status.monitors, notes, settings),
         *_behind(status, notes, settings),
         *_reward_falls(status, notes),
         *_disabled_plugins(status),
@@ -285,38 +289,38 @@ def _sentence(entry: AuditEntry) -> str:
     return f"{entry.action.replace('_', ' ').capitalize()}{where} by {entry.who}: {entry.reason}."
 
 
-def _gate(gate: Mapping[str, object]) -> Iterator[Incident]:
-    if gate.get("state") == "hold":
-        since = gate.get("since")
-        why = ": ".join(str(gate[name]) for name in ("reason", "detail") if gate.get(name))
+def _gate(gate: GateStatus) -> Iterator[Incident]:
+    if gate.holds:
+        why = ": ".join(text for text in (gate.reason, gate.detail) if text)
         yield Incident(
             kind=AlertKind.GATE_HOLD,
-            mark=str(since),
+            mark=str(gate.since),
             sentence=f"The gate holds: {why}.",
-            facts={name: gate.get(name) for name in ("reason", "detail", "since", "streaks")},
-            at=real(since) or None,
-        )
+            facts={
+                "reason": gate.reason, "detail": gate.detail, "since": gate.since,
+                "streaks": gate.streaks,
+            },
+            at=gate.since,
+        )  # fmt: skip
 
 
-def _kill_switch(killed: Mapping[str, object]) -> Iterator[Incident]:
-    if killed:
-        by_variable = str(killed.get("reason")).startswith(KILL)  # in a changing set of processes
-        by = f" ({killed['who']})" if killed.get("who") else ""
+def _kill_switch(killed: Stop | None) -> Iterator[Incident]:
+    if killed is not None:
+        by_variable = killed.reason.startswith(KILL)  # in a changing set of processes
         yield Incident(
             kind=AlertKind.KILL_SWITCH_ON,
-            mark=KILL if by_variable else str(killed.get("at")),
-            sentence=f"The kill switch is on: {killed.get('reason')}{by}.",
-            facts=killed,
-            at=real(killed.get("at")) or None,
+            mark=KILL if by_variable else str(killed.at),
+            sentence=f"The kill switch is on: {killed}.",
+            facts=asdict(killed),
+            at=killed.at or None,
         )
 
 
-def _drops(status: Mapping[str, object], notes: Notes) -> Iterator[Incident]:
+def _drops(status: Status, notes: Notes) -> Iterator[Incident]:
     """Yield an incident while events are being dropped, until none was for ten minutes."""
-    counters = counts(status.get("counters"))
-    lost, now = lost_events(counters), real(status.get("at")) or 0.0
-    grown = {name: at for name, at in growth_times(counters, notes).items() if name in lost}
-    if any(at is None or now - at < 600.0 for at in grown.values()):
+    lost, times = lost_events(status.counters), growth_times(status.counters, notes)
+    grown = {name: at for name, at in times.items() if name in lost}
+    if any(at is None or status.at - at < 600.0 for at in grown.values()):
         dropped = sum(max(0, lost[name] - _last_mark(notes, name)[0]) for name in grown)
         words = "event was" if dropped == 1 else "events were"
         yield Incident(
@@ -331,24 +335,22 @@ def _drops(status: Mapping[str, object], notes: Notes) -> Iterator[Incident]:
         )
 
 
-def _missing(status: Mapping[str, object], settings: Settings) -> Iterator[Incident]:
-    rewards = mapping(status.get("rewards_missing"))
-    if rewards:
-        missing, settled = integer(rewards.get("missing")), integer(rewards.get("settled"))
-        limit, since = _limit(settings), real(rewards.get("since"))
-        at = real(status.get("at")) or 0.0 if since is None else since
+def _missing(status: Status, settings: Settings) -> Iterator[Incident]:
+    rewards, limit = status.rewards_missing, _limit(settings)
+    if rewards is not None:
+        at = status.at if rewards.since is None else rewards.since
         yield Incident(
             kind=AlertKind.REWARDS_MISSING,
             mark=f"{_SINCE}{int(at)}",
-            sentence=f"{missing} of the newest {settled} rewards are missing; "
+            sentence=f"{rewards.missing} of the newest {rewards.settled} rewards are missing; "
             f"the limit is {limit:g}.",
-            facts={"missing": missing, "settled": settled, "limit": limit},
+            facts={"missing": rewards.missing, "settled": rewards.settled, "limit": limit},
         )
 
 
 def missing_now(
     missing: int, settled: int, notes: Notes, settings: Settings
-) -> dict[str, object] | None:
+) -> RewardsMissing | None:
     """Return since when too many rewards are missing, and of how many; ``None`` if they are not.
 
     The condition ends when the share of missing rewards is below half the limit.
@@ -365,7 +367,7 @@ def missing_now(
     if missing_rewards(settled - missing, missing, _limit(settings)) is None and not lasts:
         return None
     at = float(since) if since.isdecimal() else None
-    return {"since": at, "missing": missing, "settled": settled}
+    return RewardsMissing(since=at, missing=missing, settled=settled)
 
 
 def _limit(settings: Settings) -> float:
@@ -373,21 +375,21 @@ def _limit(settings: Settings) -> float:
     return settings.missing_reward_limit or 0.5
 
 
-def _points(monitors: Mapping[str, object], notes: Notes, settings: Settings) -> Iterator[Incident]:
-    for point, monitor in monitors.items():
-        figures = mapping(monitor)
+def _points(
+    monitors: Mapping[str, PointFigures], notes: Notes, settings: Settings
+) -> Iterator[Incident]:
+    for point, figures in monitors.items():
         mark = notes.get((AlertKind.CHOICES_COLLAPSED.value, point))
         yield from _collapse(point, figures, settings, lasts=bool(mark))
         yield from _worse_options(point, figures)
 
 
 def _collapse(
-    point: str, figures: Mapping[str, object], settings: Settings, *, lasts: bool
+    point: str, figures: PointFigures, settings: Settings, *, lasts: bool
 ) -> Iterator[Incident]:
-    if integer(figures.get("decisions")) < FEWEST or figures.get("entropy") is None:
+    choices, entropy, share = figures.decisions, figures.entropy, figures.option_share
+    if choices < FEWEST or entropy is None or share is None:
         return
-    entropy, share = (real(figures.get(name)) or 0.0 for name in ("entropy", "option_share"))
-    choices, option = integer(figures.get("decisions")), figures.get("option")
     floor, most = settings.entropy_floor, settings.option_share_limit
     if floor is None and most is None:
         # without a setting, 256 choices of one option alone are a collapse
@@ -400,59 +402,53 @@ def _collapse(
             kind=AlertKind.CHOICES_COLLAPSED,
             subject=point,
             mark="collapsed",
-            sentence=f"{option!r} is {share:.0%} of the newest {choices} choices at {point!r}.",
+            sentence=(
+                f"{figures.option!r} is {share:.0%} of the newest {choices} choices at {point!r}."
+            ),
             facts={
-                "point": point, "option": option, "option_share": share, "entropy": entropy,
+                "point": point, "option": figures.option, "option_share": share, "entropy": entropy,
                 "decisions": choices, "entropy_floor": floor, "option_share_limit": most,
             },
         )  # fmt: skip
 
 
-def _worse_options(point: str, figures: Mapping[str, object]) -> Iterator[Incident]:
-    alarms = figures.get("drift")
-    newest: dict[str, Mapping[str, object]] = {}
-    for alarm in map(mapping, alarms if isinstance(alarms, list) else ()):
-        if alarm.get("direction") == Direction.WORSE.value:
-            newest[str(alarm.get("option"))] = alarm
-    for option, alarm in newest.items():
-        shift, since = real(alarm.get("shift")) or 0.0, alarm.get("since")
+def _worse_options(point: str, figures: PointFigures) -> Iterator[Incident]:
+    worse = (alarm for alarm in figures.drift if alarm.direction is Direction.WORSE)
+    for option, alarm in {alarm.option: alarm for alarm in worse}.items():  # the newest of each
         yield Incident(
             kind=AlertKind.OPTION_WORSE,
             subject=f"{point}: {option}",
-            mark=str(alarm.get("ready_seq")),
+            mark=str(alarm.ready_seq),
             sentence=(
-                f"Option {option!r} at {point!r} became worse by {abs(shift):.2g} standard "
-                f"deviations, about {since} of its decisions ago."
+                f"Option {option!r} at {point!r} became worse by {abs(alarm.shift):.2g} standard "
+                f"deviations, about {alarm.since} of its decisions ago."
             ),
-            facts={"point": point, **alarm},
+            facts={"point": point, **asdict(alarm)},
         )
 
 
-def _behind(status: Mapping[str, object], notes: Notes, settings: Settings) -> Iterator[Incident]:
+def _behind(status: Status, notes: Notes, settings: Settings) -> Iterator[Incident]:
     """Yield the points where the learner is behind; none while learning is paused."""
-    if Part.LEARNING.value in mapping(status.get("paused")):
+    if Part.LEARNING.value in status.paused:
         return
     most = 2 * CATCH_UP_FACTOR * settings.max_rollouts_per_update
-    for point, backlog in mapping(status.get("behind")).items():
-        ready = integer(mapping(backlog).get("ready"))
+    for point, backlog in status.behind.items():
         lasts = bool(notes.get((AlertKind.LEARNER_BEHIND.value, point)))
-        if ready > (most // 2 if lasts else most):
+        if backlog.ready > (most // 2 if lasts else most):
             yield Incident(
                 kind=AlertKind.LEARNER_BEHIND,
                 subject=point,
                 mark="behind",
-                sentence=f"{ready} rollouts of {point!r} wait to be learned from.",
-                facts={"point": point, "ready": ready, "limit": most},
+                sentence=f"{backlog.ready} rollouts of {point!r} wait to be learned from.",
+                facts={"point": point, "ready": backlog.ready, "limit": most},
             )
 
 
-def _reward_falls(status: Mapping[str, object], notes: Notes) -> Iterator[Incident]:
+def _reward_falls(status: Status, notes: Notes) -> Iterator[Incident]:
     """Yield where the mean reward fell, and the usual means to note."""
-    ready = integer(status.get("became_ready"))
-    for point, monitor in mapping(status.get("monitors")).items():
-        figures = mapping(monitor)
-        count = integer(figures.get("rollouts"))
-        mean, spread = real(figures.get("reward_mean")), real(figures.get("reward_spread"))
+    ready = status.became_ready
+    for point, figures in status.monitors.items():
+        count, mean, spread = figures.rollouts, figures.reward_mean, figures.reward_spread
         if mean is None or spread is None or count < FEWEST:
             continue
         level = _reward_level(notes.get((AlertKind.REWARD_FELL.value, point), ""))
@@ -499,7 +495,7 @@ def _reward_level(mark: str) -> "_RewardLevel | None":
     return _RewardLevel(mean, spread, None if at is None else int(at), to)
 
 
-def reward_falls(notes: Notes) -> dict[str, dict[str, float]]:
+def reward_falls(notes: Notes) -> dict[str, RewardFall]:
     """Return, by point, the mean reward before and after a fall that lasts.
 
     Args:
@@ -508,22 +504,22 @@ def reward_falls(notes: Notes) -> dict[str, dict[str, float]]:
     fell = AlertKind.REWARD_FELL
     levels = {point: _reward_level(mark) for (kind, point), mark in notes.items() if kind == fell}
     return {
-        point: {"was": level.mean, "fell_to": level.to}
+        point: RewardFall(was=level.mean, fell_to=level.to)
         for point, level in sorted(levels.items())
         if level is not None and level.to is not None
     }
 
 
-def _disabled_plugins(status: Mapping[str, object]) -> Iterator[Incident]:
+def _disabled_plugins(status: Status) -> Iterator[Incident]:
     """Yield each plugin that a process no longer calls."""
-    disabled = map(mapping, sequence(status.get("plugins_disabled")))
-    for plugin, report in {str(report.get("plugin")): report for report in disabled}.items():
+    disabled = status.plugins_disabled
+    for plugin, report in {report.plugin: report for report in disabled}.items():
         yield Incident(
             kind=AlertKind.PLUGIN_DISABLED,
             subject=plugin,
             mark="disabled",
-            sentence=f"Plugin {plugin!r} is disabled: {report.get('problem')}.",
-            facts=report,
+            sentence=f"Plugin {plugin!r} is disabled: {report.problem}.",
+            facts=asdict(report),
         )
 
 

@@ -20,7 +20,6 @@ from tau_live.core.guard import logger, text_of
 from tau_live.core.hookspecs import Alert
 from tau_live.core.plugins import Plugins
 from tau_live.core.redaction import scrub_text
-from tau_live.core.sanitize import counts
 from tau_live.core.settings import Settings
 from tau_live.core.version import this_version
 from tau_live.operate.alert_plugins import COMMAND, command_of
@@ -34,6 +33,7 @@ from tau_live.operate.alert_rules import (
     marks,
     moves,
 )
+from tau_live.operate.records import Status
 from tau_live.operate.status import alert_facts
 from tau_live.operate.stops import kill_file, now_killed
 from tau_live.store.records import AlertRow
@@ -133,7 +133,7 @@ class AlertRaiser:
         self._failed = False
         self._unstored: deque[AlertRow] = deque(maxlen=UNSTORED)
 
-    def check(self, store: Store, status: Mapping[str, object]) -> None:
+    def check(self, store: Store, status: Status) -> None:
         """Raise the new alerts of a store that no other process has raised; never raises.
 
         Args:
@@ -169,7 +169,7 @@ class AlertRaiser:
         self._unstored.append(row)
         self._tell(alert_of(row, store=str(self._settings.store)))
 
-    def _claim(self, store: Store, status: Mapping[str, object]) -> list[AlertRow]:
+    def _claim(self, store: Store, status: Status) -> list[AlertRow]:
         """Return the alerts that this process is to deliver, and store them."""
         while self._unstored:
             store.alerts.add(self._unstored[0])
@@ -183,7 +183,7 @@ class AlertRaiser:
             return [store.alerts.add(self._row(incident)) for incident in incidents]
 
     def _find(
-        self, store: Store, status: Mapping[str, object]
+        self, store: Store, status: Status
     ) -> tuple[list[Incident], dict[tuple[str, str], str]]:
         """Return the transitions since the last check of the store by any process.
 
@@ -197,7 +197,7 @@ class AlertRaiser:
         new = {
             key: incident for key, incident in current.items() if notes.get(key) != incident.mark
         }
-        grown = marks(counts(status.get("counters")), notes, now=self._clock())
+        grown = marks(status.counters, notes, now=self._clock())
         return (
             [incident for incident in (*new.values(), *moves(entries)) if incident.sentence],
             {
@@ -307,7 +307,7 @@ class Alerts:
         self._queue = AlertQueue(partial(plugins.tell, "alert_raised"), count=count)
         self._raiser = AlertRaiser(settings, owner=owner, tell=self._queue.enqueue, count=count)
 
-    def check(self, store: Store) -> Mapping[str, object] | None:
+    def check(self, store: Store) -> Status | None:
         """Raise the new alerts of a store, in whose thread this is called.
 
         Returns:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tau_live.core.reasons import CRITIC_ONLY, DROPPED, LEFT_OUT
-from tau_live.core.sanitize import mapping
+from tau_live.core.sanitize import real
+from tau_live.operate.records import Status
 
 PREFIX = "tau_live_"
 MOST_VALUES = 100
@@ -37,9 +38,7 @@ class Family:
     values: Values
 
 
-def families(
-    status: Mapping[str, object], *, version: str, last_raised: Mapping[str, float]
-) -> list[Family]:
+def families(status: Status, *, version: str, last_raised: Mapping[str, float]) -> list[Family]:
     """Return the metrics of a status; an unknown figure has no value.
 
     Args:
@@ -58,7 +57,7 @@ def families(
 
 def known_families() -> list[Family]:
     """Return every metric that there is, as of an empty status."""
-    return [*_families({}, version="", last_raised={}), _left_out(0)]
+    return [*_families(Status(), version="", last_raised={}), _left_out(0)]
 
 
 def _left_out(count: int) -> Family:
@@ -104,77 +103,75 @@ def _label(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in cut)
 
 
-def _families(
-    status: Mapping[str, object], *, version: str, last_raised: Mapping[str, float]
-) -> list[Family]:
-    gate, retention = mapping(status.get("gate")), mapping(status.get("retention"))
-    holds = gate.get("state") == "hold"
-    hold = {"reason": str(gate.get("reason") or "unknown")}
-    used_mb = retention.get("used_mb")
-    rollouts, ready = mapping(status.get("rollouts")), mapping(status.get("ready_to_learn"))
-    behind, paused = mapping(status.get("behind")), mapping(status.get("paused"))
-    means = {name: n for name, n in mapping(status.get("mean_reward")).items() if name != "of"}
+def _families(status: Status, *, version: str, last_raised: Mapping[str, float]) -> list[Family]:
+    gate, ready, report = status.gate, status.ready_to_learn, status.last_report or {}
+    rollouts = {name: count for name, count in status.rollouts.items() if name != "completed"}
+    means = {"first": status.mean_reward.first, "last": status.mean_reward.last}
     return [
         _family(
             "build_info",
             "The tau-live version that wrote this; always 1.",
             [({"version": version}, 1)],
         ),
-        _family("written_timestamp_seconds", "When this was written.", _single(status.get("at"))),
-        _family("gate_passes", "1 while the gate passes, 0 while it holds.", _single(not holds)),
+        _family("written_timestamp_seconds", "When this was written.", _single(status.at)),
+        _family(
+            "gate_passes", "1 while the gate passes, 0 while it holds.", _single(not gate.holds)
+        ),
         _family(
             "gate_changed_timestamp_seconds",
             "When the gate last changed.",
-            _single(gate.get("since")),
+            _single(gate.since),
         ),
         _family(
             "gate_hold_info",
             "1 with the reason while the gate holds; absent while it passes.",
-            [(hold, 1.0)] if holds else [],
+            [({"reason": gate.reason or "unknown"}, 1.0)] if gate.holds else [],
         ),
         _family(
             "gate_failure_streak",
             "Failures in a row, by kind.",
-            _with_label("kind", gate.get("streaks")),
+            _with_label("kind", gate.streaks),
         ),
         _family(
             "kill_switch_on",
             "1 while the kill switch is on.",
-            _single(bool(status.get("kill_switch"))),
+            _single(status.kill_switch is not None),
         ),
         _family(
-            "paused", "1 for each part that is paused.", [({"part": part}, 1.0) for part in paused]
+            "paused",
+            "1 for each part that is paused.",
+            [({"part": part}, 1.0) for part in status.paused],
         ),
-        _family("processes", "Processes that are attached.", _single(_length(status, "processes"))),
+        _family("processes", "Processes that are attached.", _single(len(status.processes))),
         _family(
             "processes_held_in_memory",
             "Processes that hold in memory because the store cannot be written.",
-            _single(_length(status, "held_in_memory")),
+            _single(len(status.held_in_memory)),
         ),
         _family(
             "silent_processes",
             "Attached processes that cannot write.",
-            _single(_length(status, "silent")),
+            _single(len(status.silent)),
         ),
         _family(
             "last_update_timestamp_seconds",
             "When the last update ended.",
-            _single(mapping(status.get("last_report")).get("at")),
+            _single(real(report.get("at"))),
         ),
         _family(
             "store_used_bytes",
             "Size of the store, without free pages and its log.",
-            [({}, mb * 1e6) for _, mb in _single(used_mb)],
+            _single(status.retention.used_mb * 1e6),
         ),
         _family(
             "rollouts",
             "Stored rollouts, by status.",
-            _with_label("status", {name: n for name, n in rollouts.items() if name != "completed"}),
+            _with_label("status", rollouts),
         ),
         _family(
             "rollouts_waiting_for_reward",
             "Ended rollouts that wait for a reward, counted up to 10000.",
-            _single(status.get("waiting_for_reward")),
+            _single(status.waiting_for_reward),
         ),
         _family(
             "rollouts_ready",
@@ -184,7 +181,7 @@ def _families(
         _family(
             "learner_behind",
             "1 where updates are larger than usual to catch up.",
-            [({"point": point}, float(point in behind)) for point in ready],
+            [({"point": point}, float(point in status.behind)) for point in ready],
         ),
         _family(
             "mean_reward",
@@ -192,7 +189,7 @@ def _families(
             _with_label("of", means),
         ),
         *_points(status),
-        *_counters(mapping(status.get("counters"))),
+        *_counters(status.counters),
         _family(
             "alert_last_raised_timestamp_seconds",
             "When an alert of a kind was last raised.",
@@ -201,44 +198,43 @@ def _families(
     ]
 
 
-OF_POINTS = (
-    ("in_service", "version", "policy_version", "The version that decides; 0 is untrained."),
-    ("in_service", "pinned", "policy_pinned", "1 if the version is pinned."),
-    ("trials", "exposure", "exposure_ratio", "The share of rollouts that the learner decides."),
-    ("trials", "champion", "champion_version",
-     "The champion's version; absent if it is the host."),
-    ("trials", "agreement", "agreement_ratio",
-     "Share of decisions in which learner and host agree."),
-    ("monitors", "entropy", "choice_entropy_ratio",
-     "Entropy of choices, as a share of the maximum."),
-    ("monitors", "option_share", "top_option_ratio", "Share of the most frequent option."),
-    ("monitors", "cost", "safety_cost", "Mean safety cost of the newest rollouts."),
-    ("monitors", "cost_multiplier", "safety_cost_multiplier", "The multiplier of a safety cost."),
-)  # fmt: skip
-"""The figures of each point: table and key in a status, name and help."""
-
-
-def _points(status: Mapping[str, object]) -> Iterator[Family]:
-    for table, key, name, help_ in OF_POINTS:
-        rows = mapping(status.get(table))
-        values = {point: mapping(row).get(key) for point, row in rows.items()}
+def _points(status: Status) -> Iterator[Family]:
+    serving, trials, figures = status.in_service.items(), status.trials.items(), status.monitors
+    of_points: tuple[tuple[str, str, Mapping[str, float | None]], ...] = (
+        ("policy_version", "The version that decides; 0 is untrained.",
+         {point: row.version for point, row in serving}),
+        ("policy_pinned", "1 if the version is pinned.",
+         {point: row.pinned for point, row in serving}),
+        ("exposure_ratio", "The share of rollouts that the learner decides.",
+         {point: trial.exposure for point, trial in trials}),
+        ("champion_version", "The champion's version; absent if it is the host.",
+         {point: trial.champion for point, trial in trials}),
+        ("agreement_ratio", "Share of decisions in which learner and host agree.",
+         {point: trial.agreement for point, trial in trials}),
+        ("choice_entropy_ratio", "Entropy of choices, as a share of the maximum.",
+         {point: of.entropy for point, of in figures.items()}),
+        ("top_option_ratio", "Share of the most frequent option.",
+         {point: of.option_share for point, of in figures.items()}),
+        ("safety_cost", "Mean safety cost of the newest rollouts.",
+         {point: of.cost for point, of in figures.items()}),
+        ("safety_cost_multiplier", "The multiplier of a safety cost.",
+         {point: of.cost_multiplier for point, of in figures.items()}),
+        ("learner_stopped", "1 where the learner decides nothing.",
+         {point: trial.stopped is not None for point, trial in trials}),
+    )  # fmt: skip
+    for name, help_, values in of_points:
         yield _family(name, help_, _with_label("point", values))
-    trials = {point: mapping(row) for point, row in mapping(status.get("trials")).items()}
-    stopped = {point: trial.get("stopped") is not None for point, trial in trials.items()}
-    yield _family(
-        "learner_stopped", "1 where the learner decides nothing.", _with_label("point", stopped)
-    )
     difference: Values = [
         ({"point": point, "bound": bound}, value)
-        for point, trial in trials.items()
-        for bound, value in _numbers(mapping(trial.get("difference")))
-        if bound in {"estimate", "lower", "upper"}
+        for point, trial in trials
+        for bound, value in trial.difference.items()
+        if bound != "plain" and value is not None
     ]
     help_ = "Reward of the learner minus the control's, with its bounds."
     yield _family("difference", help_, difference)
 
 
-def _counters(counters: Mapping[str, object]) -> Iterator[Family]:
+def _counters(counters: Mapping[str, int]) -> Iterator[Family]:
     late = "a late reward removes its rollout again"
     rest = dict(counters)
     for begins, name, help_ in (
@@ -258,20 +254,10 @@ def _family(name: str, help_: str, values: Values) -> Family:
     return Family(name=f"{PREFIX}{name}", type=type_, help=help_, values=values)
 
 
-def _single(value: object) -> Values:
-    return [({}, float(value))] if isinstance(value, int | float) else []
+def _single(value: float | None) -> Values:
+    return [] if value is None else [({}, float(value))]
 
 
-def _with_label(label: str, values: object) -> Values:
-    return [({label: name}, value) for name, value in sorted(_numbers(mapping(values)))]
-
-
-def _numbers(table: Mapping[str, object]) -> Iterator[tuple[str, float]]:
-    for name, value in table.items():
-        if isinstance(value, int | float):
-            yield name, float(value)
-
-
-def _length(status: Mapping[str, object], key: str) -> float:
-    items = status.get(key)
-    return float(len(items)) if isinstance(items, list | Mapping) else 0.0
+def _with_label(label: str, values: Mapping[str, float | None]) -> Values:
+    known = {name: value for name, value in values.items() if value is not None}
+    return [({label: name}, float(value)) for name, value in sorted(known.items())]

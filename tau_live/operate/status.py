@@ -1,8 +1,11 @@
-"""The status of a store, as plain data and as ``status.json``."""
+"""The status of a store, and its file ``status.json``."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from tau_live.core.errors import UnknownError
 from tau_live.core.files import write_whole
@@ -10,16 +13,24 @@ from tau_live.core.gate import GateRow
 from tau_live.core.memory_holds import memory_holds
 from tau_live.core.processes import PROCESSES, is_alive
 from tau_live.core.reasons import CRITIC_ONLY, LEFT_OUT, UNWRITTEN, WhyNot
-from tau_live.core.reasons import pauses_by_part as paused
 from tau_live.core.records import InService, RolloutStatus
-from tau_live.core.sanitize import counts, integer
 from tau_live.core.settings import Settings
 from tau_live.learn.learner import CATCH_UP_FACTOR, LEASE, report_of
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.learn.promotion.outcomes import agreements
-from tau_live.learn.promotion.rules import trial_facts
+from tau_live.learn.promotion.rules import trial_status
 from tau_live.operate.alert_rules import growth_times, missing_now, reward_falls
-from tau_live.operate.stops import disabled_plugins, killed_of
+from tau_live.operate.records import (
+    Backlog,
+    GateStatus,
+    MeanReward,
+    RetentionStatus,
+    RewardSpan,
+    RewardsSeen,
+    ServingVersion,
+    Status,
+)
+from tau_live.operate.stops import disabled_plugins, killed_of, pauses_by_part
 from tau_live.record.archive import MB, excess, limits_of
 from tau_live.record.reward_rules import SOURCE as SAFETY
 from tau_live.record.rewards import reward_range
@@ -41,8 +52,8 @@ def status_of(
     now: float,
     enabled: bool = True,
     store_fails: str | None = None,
-) -> dict[str, object]:
-    """Return the status of a store, as JSON data.
+) -> Status:
+    """Return the status of a store.
 
     Args:
         store: The store, in the thread that it belongs to.
@@ -56,51 +67,36 @@ def status_of(
     """
     latest = store.policies.updates(limit=1)
     facts = alert_facts(store, settings, now=now)
-    waiting = integer(facts["waiting_for_reward"])
-    is_long = integer(facts["became_ready"]) >= 2 * REWARDS
-    return {
-        "enabled": enabled,
-        "store": str(settings.store),
-        "at": now,
-        "store_fails": store_fails,
-        "gate": facts["gate"],
-        "held_in_memory": [hold._asdict() for hold in memory_holds(settings.store)],
-        "paused": facts["paused"],
-        "kill_switch": facts["kill_switch"],
-        "rollouts": rollouts_by_status(store),
-        "waiting_for_reward": facts["waiting_for_reward"],
-        "became_ready": facts["became_ready"],
-        "rewards_seen": rewards_seen(store, settings),
-        "last_reward_at": store.rewards.newest_at(),
-        "rewards_missing": facts["rewards_missing"],
-        "reward_fell": facts["reward_fell"],
-        "not_learned_from": not_learned_from(counts(facts["counters"]), waiting),
-        "ready_to_learn": facts["ready_to_learn"],
-        "behind": facts["behind"],
-        "mean_reward": {
-            "first": store.rewards.mean_reward(of=REWARDS, newest=False) if is_long else None,
-            "last": store.rewards.mean_reward(of=REWARDS, newest=True),
-            "of": REWARDS,
-        },
-        "agreement": {point: agreement._asdict() for point, agreement in agreements(store).items()},
-        "last_report": report_of(latest[0]) if latest else None,
-        "in_service": in_service(store),
-        "monitors": facts["monitors"],
-        "trials": {
-            point: trial_facts(store, trial, settings, now=now)
+    is_long = facts.became_ready >= 2 * REWARDS
+    return replace(
+        facts,
+        enabled=enabled,
+        store_fails=store_fails,
+        held_in_memory=memory_holds(settings.store),
+        rollouts=rollouts_by_status(store),
+        rewards_seen=rewards_seen(store, settings),
+        last_reward_at=store.rewards.newest_at(),
+        not_learned_from=not_learned_from(facts.counters, facts.waiting_for_reward),
+        mean_reward=MeanReward(
+            first=store.rewards.mean_reward(of=REWARDS, newest=False) if is_long else None,
+            last=store.rewards.mean_reward(of=REWARDS, newest=True),
+            of=REWARDS,
+        ),
+        agreement=agreements(store),
+        last_report=report_of(latest[0]) if latest else None,
+        in_service=in_service(store),
+        trials={
+            point: trial_status(store, trial, settings, now=now)
             for point, trial in store.trials.trials().items()
         },
-        "retention": _retention(store, settings, now=now),
-        "counters": facts["counters"],
-        "counters_grew": facts["counters_grew"],
-        "plugins_disabled": facts["plugins_disabled"],
-        "processes": attached_processes(store, now=now),
-        "silent": silent_processes(store, now=now),
-        "learner": now_learning(store, now=now),
-    }
+        retention=_retention(store, settings, now=now),
+        processes=attached_processes(store, now=now),
+        silent=silent_processes(store, now=now),
+        learner=now_learning(store, now=now),
+    )
 
 
-def alert_facts(store: Store, settings: Settings, *, now: float) -> dict[str, object]:
+def alert_facts(store: Store, settings: Settings, *, now: float) -> Status:
     """Return the part of the status that alerts need, at a third of its SQL statements.
 
     Args:
@@ -111,7 +107,6 @@ def alert_facts(store: Store, settings: Settings, *, now: float) -> dict[str, ob
     Raises:
         StoreUnavailableError: The store cannot be read.
     """
-    killed = killed_of(store, settings, now=now)
     counters, notes = counters_of(store, settings.store), store.alerts.notes()
     ready = {
         point: store.rewards.ready_count(
@@ -119,24 +114,25 @@ def alert_facts(store: Store, settings: Settings, *, now: float) -> dict[str, ob
         )
         for point in store.rewards.ready_points()
     }
-    return {
-        "at": now,
-        "gate": _gate(store.gate.load()),
-        "paused": paused(store.pauses.pauses()),
-        "kill_switch": None if killed is None else killed._asdict(),
-        "waiting_for_reward": store.rewards.waiting(limit=COUNTED),
-        "became_ready": store.rewards.became_ready(),
-        "rewards_missing": missing_now(*store.rewards.newest_missing(of=REWARDS), notes, settings),
-        "reward_fell": reward_falls(notes),
-        "ready_to_learn": ready,
-        "behind": behind(ready, settings),
-        "monitors": {
+    return Status(
+        store=str(settings.store),
+        at=now,
+        gate=_gate(store.gate.load()),
+        paused=pauses_by_part(store.pauses.pauses()),
+        kill_switch=killed_of(store, settings, now=now),
+        waiting_for_reward=store.rewards.waiting(limit=COUNTED),
+        became_ready=store.rewards.became_ready(),
+        rewards_missing=missing_now(*store.rewards.newest_missing(of=REWARDS), notes, settings),
+        reward_fell=reward_falls(notes),
+        ready_to_learn=ready,
+        behind=behind(ready, settings),
+        monitors={
             name: monitor_figures(monitor) for name, monitor in store.monitors.monitors().items()
         },
-        "counters": counters,
-        "counters_grew": growth_times(counters, notes),
-        "plugins_disabled": disabled_plugins(store.leases, now=now),
-    }
+        counters=counters,
+        counters_grew=growth_times(counters, notes),
+        plugins_disabled=disabled_plugins(store.leases, now=now),
+    )
 
 
 def counters_of(store: Store, path: Path) -> dict[str, int]:
@@ -145,22 +141,22 @@ def counters_of(store: Store, path: Path) -> dict[str, int]:
     return {**counts, UNWRITTEN: counts.get(UNWRITTEN, 0) + left} if left else counts
 
 
-def rewards_seen(store: Store, settings: Settings) -> dict[str, object]:
+def rewards_seen(store: Store, settings: Settings) -> RewardsSeen:
     """Return the range of the newest rewards, and how many are outside the declared range."""
     totals = store.rewards.newest_totals(reward_range(settings), of=SEEN, without=SAFETY)
     names = store.rewards.newest_by_name(of=SEEN, without=SAFETY)
-    seen = {name: {"lowest": low, "highest": high} for name, (low, high) in names.items()}
-    return {**totals._asdict(), "names": seen}
+    spans = {name: RewardSpan(lowest=low, highest=high) for name, (low, high) in names.items()}
+    return RewardsSeen(**totals._asdict(), names=spans)
 
 
-def _gate(row: GateRow) -> dict[str, object]:
-    return {
-        "state": row.state,
-        "reason": row.reason,
-        "detail": row.detail,
-        "since": row.since or None,
-        "streaks": dict(row.streaks),
-    }
+def _gate(row: GateRow) -> GateStatus:
+    return GateStatus(
+        state=row.state,
+        reason=row.reason,
+        detail=row.detail,
+        since=row.since or None,
+        streaks=dict(row.streaks),
+    )
 
 
 def attached_processes(store: Store, *, now: float) -> list[str]:
@@ -185,26 +181,26 @@ def status_file(settings: Settings) -> Path:
     return settings.store.with_name(FILE)
 
 
-def publish(path: Path, status: Mapping[str, object]) -> None:
+def publish(path: Path, status: Status | Mapping[str, object]) -> None:
     """Write ``status.json`` atomically, readable by its owner alone.
 
     Raises:
         OSError: It could not be written; the old file stays.
     """
-    write_whole(path, json.dumps(status, indent=2).encode() + b"\n")
+    write_whole(path, json.dumps(status, indent=2, default=msgspec.to_builtins).encode() + b"\n")
 
 
-def _retention(store: Store, settings: Settings, *, now: float) -> dict[str, object]:
+def _retention(store: Store, settings: Settings, *, now: float) -> RetentionStatus:
     """Return the limits of retention, the size, and the reasons for what exceeds them."""
     size, surplus = store.retention.size(), excess(store.retention, limits_of(settings), now=now)
-    return {
-        "days": settings.retention_days,
-        "rollouts": settings.retention_rollouts,
-        "mb": settings.retention_mb,
-        "used_mb": size.used_bytes / MB,
-        "over": surplus.over,
-        "kept": surplus.kept._asdict(),
-    }
+    return RetentionStatus(
+        days=settings.retention_days,
+        rollouts=settings.retention_rollouts,
+        mb=settings.retention_mb,
+        used_mb=size.used_bytes / MB,
+        over=surplus.over,
+        kept=surplus.kept,
+    )
 
 
 def now_learning(store: Store, *, now: float) -> str | None:
@@ -213,7 +209,7 @@ def now_learning(store: Store, *, now: float) -> str | None:
     return None if owner is None or is_alive(owner) is False else owner
 
 
-def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, dict[str, int]]:
+def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, Backlog]:
     """Return the points where more rollouts wait than an update usually takes.
 
     Args:
@@ -222,7 +218,7 @@ def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, dict[str, 
     """
     usual = settings.max_rollouts_per_update
     return {
-        point: {"ready": waiting, "update_takes": min(CATCH_UP_FACTOR * usual, waiting)}
+        point: Backlog(ready=waiting, update_takes=min(CATCH_UP_FACTOR * usual, waiting))
         for point, waiting in ready.items()
         if waiting > usual
     }
@@ -247,21 +243,21 @@ def rollouts_by_status(store: Store) -> dict[str, int]:
     return {"completed": completed, **ends, "open": sum(counts.values()) - completed}
 
 
-def in_service(store: Store) -> dict[str, dict[str, object]]:
+def in_service(store: Store) -> dict[str, ServingVersion]:
     """Return the version that serves each decision point, and its training."""
     serving = store.policies.in_service()
     return {point: _serving(store, serving[point]) for point in sorted(serving)}
 
 
-def _serving(store: Store, serving: InService) -> dict[str, object]:
+def _serving(store: Store, serving: InService) -> ServingVersion:
     try:
         row = store.policies.version(serving.version) if serving.version else None
     except UnknownError:
         row = None
-    return {
-        "version": serving.version,
-        "pinned": serving.pinned,
-        "since": serving.changed_at,
-        "rollouts": row.rollouts if row else 0,
-        "parent": row.parent if row else None,
-    }
+    return ServingVersion(
+        version=serving.version,
+        pinned=serving.pinned,
+        since=serving.changed_at,
+        rollouts=row.rollouts if row else 0,
+        parent=row.parent if row else None,
+    )

@@ -19,14 +19,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from tau_live.core.errors import TauLiveError, pass_on
 from tau_live.core.files import give_to_owner_of_folder, make_folders, write_whole
 from tau_live.core.processes import PROCESSES, is_alive
 from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import AuditEntry
-from tau_live.core.sanitize import mapping
 from tau_live.core.switch import KILL, PREFIX
 from tau_live.core.sync import Latch
 
@@ -60,6 +62,11 @@ def resume_parts(
     return changed
 
 
+def pauses_by_part(pauses: Mapping[Part, Pause]) -> dict[str, "Stop"]:
+    """Return the pauses as ``status`` shows them, by part."""
+    return {part.value: Stop(pause.reason, pause.who, pause.at) for part, pause in pauses.items()}
+
+
 def _parts_entry(
     action: str,
     parts: Sequence[Part],
@@ -79,12 +86,12 @@ SETTING = f"{PREFIX}KILL_FILE"
 THREAD = "tau-live-kill-switch"
 
 
-class KillState(NamedTuple):
-    """The state of a kill switch that is on.
+class Stop(msgspec.Struct, frozen=True):
+    """A stop of everything by the kill switch, or of a part by an operator.
 
     Attributes:
-        reason: Why, from the file, or else that it exists.
-        who: Who switched it on; empty if unknown.
+        reason: Why; of a kill switch, from its file, or else that it exists.
+        who: Who stopped it; empty if unknown.
         at: Since when; epoch seconds, UTC.
     """
 
@@ -102,7 +109,7 @@ def kill_file(store: Path, named: Path | None) -> Path:
     return store.with_name(store.name + SUFFIX) if named is None else named
 
 
-def kill_state(path: Path) -> KillState | None:
+def kill_state(path: Path) -> Stop | None:
     """Return the state of the switch; ``None`` while there is no file.
 
     Raises:
@@ -115,7 +122,7 @@ def kill_state(path: Path) -> KillState | None:
     return _read_file(path, at=info.st_mtime)
 
 
-def kill(path: Path, reason: str, *, who: str, at: float) -> KillState | None:
+def kill(path: Path, reason: str, *, who: str, at: float) -> Stop | None:
     """Make the file of the kill switch; return the state of an existing one, which stays as it is.
 
     Where the disk is full the file is empty, which is enough.
@@ -135,7 +142,7 @@ def kill(path: Path, reason: str, *, who: str, at: float) -> KillState | None:
     return before
 
 
-def unkill(path: Path) -> KillState | None:
+def unkill(path: Path) -> Stop | None:
     """Remove the file; return its state, ``None`` if there was none.
 
     Raises:
@@ -197,15 +204,15 @@ class KillWatch:
         path: Path,
         *,
         stop_reason: Callable[[], str | None],
-        changed: Callable[[KillState | None], None],
+        changed: Callable[[Stop | None], None],
     ) -> None:
         self._path = path
         self._stop_reason = stop_reason
         self._changed = changed
         self._stopping = Latch()
         self._thread = threading.Thread(target=self._loop, name=THREAD, daemon=True)
-        self.killed: KillState | None = None
-        self.by_variable: KillState | None = None
+        self.killed: Stop | None = None
+        self.by_variable: Stop | None = None
 
     def start(self) -> None:
         """Check once, and keep checking in the thread."""
@@ -227,7 +234,7 @@ class KillWatch:
         if why is None:
             self.by_variable = None
         elif self.by_variable is None or self.by_variable.reason != why:
-            self.by_variable = KillState(why, "", time.time())
+            self.by_variable = Stop(why, "", time.time())
         state = state or self.by_variable
         if state != self.killed:
             self.killed = state
@@ -239,9 +246,9 @@ class KillWatch:
                 self.check()
 
 
-def _read_file(path: Path, *, at: float) -> KillState:
+def _read_file(path: Path, *, at: float) -> Stop:
     """Return the state of an existing file; an unreadable one switches everything off too."""
-    plain = KillState(f"{path.name} exists", "", at)
+    plain = Stop(f"{path.name} exists", "", at)
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):  # reading a pipe may never end
             return plain
@@ -250,11 +257,11 @@ def _read_file(path: Path, *, at: float) -> KillState:
         return plain
     what = _foreign_content(path, text)
     if what is not None:
-        return plain._replace(reason=f"{path} exists, and is {what}, not a kill file")
+        return replace(plain, reason=f"{path} exists, and is {what}, not a kill file")
     parsed = _parse(text)
     if parsed is not None:
-        return parsed if isfinite(parsed.at) else parsed._replace(at=at)
-    return plain._replace(reason=" ".join(text.split())[:200]) if text else plain
+        return parsed if isfinite(parsed.at) else replace(parsed, at=at)
+    return replace(plain, reason=" ".join(text.split())[:200]) if text else plain
 
 
 def _text(path: Path) -> str:
@@ -263,12 +270,12 @@ def _text(path: Path) -> str:
         return file.read(4096).decode(errors="replace").strip()
 
 
-def _parse(text: str) -> KillState | None:
+def _parse(text: str) -> Stop | None:
     """Return the state from a text that ``kill`` has written; ``None`` for any other text."""
     try:
         content = json.loads(text)
         reason, who = (" ".join(str(content[name]).split()) for name in ("reason", "who"))
-        return KillState(reason, who, float(content["at"]))
+        return Stop(reason, who, float(content["at"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
@@ -280,15 +287,15 @@ def ended_by(reason: str) -> str:
     return '`tau-live unkill --reason "..."`'
 
 
-def now_killed(path: Path) -> KillState | None:
+def now_killed(path: Path) -> Stop | None:
     """Return the state of the switch; a file that cannot be accessed counts as on."""
     try:
         return kill_state(path)
     except OSError as error:
-        return KillState(f"{path} cannot be accessed: {error.strerror or error}", "", time.time())
+        return Stop(f"{path} cannot be accessed: {error.strerror or error}", "", time.time())
 
 
-def killed_of(store: "Store", settings: "Settings", *, now: float) -> KillState | None:
+def killed_of(store: "Store", settings: "Settings", *, now: float) -> Stop | None:
     """Return the state of the switch, by the file or by the variable inside processes."""
     switch = kill_file(settings.store, settings.kill_file)
     return now_killed(switch) or killed_inside(store.leases, now=now)
@@ -321,7 +328,7 @@ class Notices:
     def publish(
         self,
         leases: "Leases",
-        killed: KillState | None,
+        killed: Stop | None,
         reports: "Collection[PluginReport]" = (),
         *,
         now: float,
@@ -359,7 +366,7 @@ class Notices:
             self._written, self._written_at = notices, now
 
 
-def killed_inside(leases: "Leases", *, now: float) -> KillState | None:
+def killed_inside(leases: "Leases", *, now: float) -> Stop | None:
     """Return the state by the variable inside attached processes; ``None`` if it stops none."""
     holders = leases.holders(STOPPED, now=now).values()
     stopped = [
@@ -373,7 +380,7 @@ def killed_inside(leases: "Leases", *, now: float) -> KillState | None:
     named = ", ".join(sorted(owner for owner, _ in stopped)[:_MOST_NAMED])
     more = "" if len(stopped) <= _MOST_NAMED else ", ..."
     reason = f"{KILL} is set inside {len(stopped)} of {len(alive)} attached processes: "
-    return KillState(f"{reason}{named}{more}", "", min(at for _, at in stopped))
+    return Stop(f"{reason}{named}{more}", "", min(at for _, at in stopped))
 
 
 def _split_holder(holder: str) -> tuple[float, str]:
@@ -384,20 +391,29 @@ def _split_holder(holder: str) -> tuple[float, str]:
         return 0.0, owner
 
 
-def disabled_plugins(leases: "Leases", *, now: float) -> list[dict[str, object]]:
-    """Return the disabled plugins of all processes, each with hooks, problem and process.
+class DisabledPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin that a process no longer calls.
 
-    ``redact`` or ``redact_text`` among the hooks means that the process keeps no text, and leaves
-    decisions to the host.
+    Attributes:
+        plugin: Its name.
+        hooks: Its hooks. With ``redact`` or ``redact_text`` among them the process keeps no text,
+            and leaves decisions to the host.
+        problem: Why.
+        process: The process.
     """
-    plugins: list[dict[str, object]] = []
+
+    plugin: str
+    hooks: Sequence[str] = ()
+    problem: str
+    process: str
+
+
+def disabled_plugins(leases: "Leases", *, now: float) -> list[DisabledPlugin]:
+    """Return the disabled plugins of all processes."""
+    plugins: list[DisabledPlugin] = []
     for holder in leases.holders(DISABLED, now=now).values():
-        try:
-            facts = dict(mapping(json.loads(holder)))
-        except ValueError:  # an edited row
-            continue
-        if is_alive(str(facts.get("process"))) is not False:
-            plugins.append(facts)
-    return sorted(
-        plugins, key=lambda plugin: (str(plugin.get("plugin")), str(plugin.get("process")))
-    )
+        with suppress(msgspec.DecodeError):  # an edited row
+            plugin = msgspec.json.decode(holder, type=DisabledPlugin)
+            if is_alive(plugin.process) is not False:
+                plugins.append(plugin)
+    return sorted(plugins, key=lambda plugin: (plugin.plugin, plugin.process))

@@ -16,7 +16,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
@@ -253,7 +253,7 @@ class Excess(NamedTuple):
         kept: Why the oldest ended rollouts are kept.
     """
 
-    over: list[str]
+    over: Sequence[str]
     kept: Kept
 
     def __str__(self) -> str:

@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 
+import msgspec
+
 from tau_live.core.clock import Jumps
 from tau_live.core.errors import StoreError
 from tau_live.core.files import can_write_in
@@ -198,7 +200,7 @@ def _publish_report(
     try:
         status = status_of(store, settings, now=time.time())
         alerts.check(store)
-        publish(status_file(settings), {**report, **status})
+        publish(status_file(settings), {**report, **msgspec.to_builtins(status)})
     except (OSError, StoreError) as error:
         logger().warning("status_not_published", error=text_of(error))
     return report

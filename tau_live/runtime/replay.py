@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tau_live.core.errors import TauLiveError
 from tau_live.core.events import Event
 from tau_live.core.gate import State
@@ -173,7 +175,8 @@ class Offline:
                 return
             self._updates += 1
             status = status_of(self._store, self._settings, now=time.time())
-            publish(status_file(self._settings), {**report_of(learned.update), **status})
+            report = {**report_of(learned.update), **msgspec.to_builtins(status)}
+            publish(status_file(self._settings), report)
 
     def _refuse_event(self, event: Event, error: Exception) -> None:
         self._refused[f"{event.event}: {type(error).__name__}"] += 1

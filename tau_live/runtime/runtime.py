@@ -13,6 +13,8 @@ from dataclasses import asdict
 from functools import partial
 from types import MappingProxyType
 
+import msgspec
+
 from tau_live.core import fault
 from tau_live.core.children import link_children
 from tau_live.core.errors import SettingsError, StoreUnavailableError
@@ -24,7 +26,7 @@ from tau_live.core.guard import Guard, lines_lost, logger, reason_of
 from tau_live.core.guard import text_of as error_text
 from tau_live.core.offers import ID_LIMIT, seconds, text_of
 from tau_live.core.processes import ATTACHED, is_unwanted_child, parent_of, this_process
-from tau_live.core.reasons import STORE_FAILED, Part, Pause, pauses_by_part
+from tau_live.core.reasons import STORE_FAILED, Part, Pause
 from tau_live.core.records import Reason, RolloutQuery
 from tau_live.core.sanitize import Limits
 from tau_live.core.settings import Learner as LearnerMode
@@ -38,14 +40,14 @@ from tau_live.decisions.policy_files import checkpoint_folder, policy_config
 from tau_live.decisions.runs import RunEvents, RunHandle, decided_before, target_of
 from tau_live.decisions.service import Service
 from tau_live.learn.learner import Learner, UpdateResult, report_of
-from tau_live.learn.monitoring import Hold, MissingWatch
+from tau_live.learn.monitoring import MISSING, Hold, MissingWatch
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.learn.promotion.rules import trial_at
 from tau_live.learn.updater import Updater
 from tau_live.operate.access import store_waiting
 from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
-from tau_live.operate.stops import KillState, KillWatch, Notices, kill_file
+from tau_live.operate.stops import KillWatch, Notices, Stop, kill_file, pauses_by_part
 from tau_live.record.inbox import Inbox
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.prices import Pricer
@@ -107,7 +109,7 @@ class Runtime:
         self._last_report: Mapping[str, object] | None = None
         self._store_read = Latch()  # set once the store was read, or has failed
         self._pauses: Mapping[Part, Pause] = {}
-        self._killed: KillState | None = None
+        self._killed: Stop | None = None
 
         self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
         self._guard = Guard(self._host_failed)
@@ -353,8 +355,8 @@ class Runtime:
         return {
             **self._stored,
             "hosts": dict(self.hosts),
-            "paused": pauses_by_part(self._pauses),
-            "kill_switch": None if self._killed is None else self._killed._asdict(),
+            "paused": msgspec.to_builtins(pauses_by_part(self._pauses)),
+            "kill_switch": msgspec.to_builtins(self._killed),
             "enabled": True,
             "store": str(self.settings.store),
             "gate": self._gate.snapshot(),
@@ -508,11 +510,17 @@ class Runtime:
         )
         facts = self._alerts.check(store)
         if facts is not None:
-            self._hold(self._missing.check(facts), at=time.time())
+            hold = self._missing.check(
+                facts.became_ready,
+                facts.counters.get(MISSING, 0),
+                waiting=facts.waiting_for_reward,
+                holds=facts.gate.holds,
+            )
+            self._hold(hold, at=time.time())
 
     def _refresh(self, store: Store) -> None:
         """Refresh the status of the store in memory."""
-        self._stored = status_of(store, self._placed, now=time.time())
+        self._stored = msgspec.to_builtins(status_of(store, self._placed, now=time.time()))
         self._is_stale, self._read_at = False, time.monotonic()
 
     def _close_parts(self) -> None:
@@ -595,7 +603,7 @@ class Runtime:
         if hold is not None:
             self._gate.hold(hold.reason, at=at, detail=hold.detail)
 
-    def _on_kill_switch(self, killed: KillState | None) -> None:
+    def _on_kill_switch(self, killed: Stop | None) -> None:
         """Stop everything, or go on, whatever the store does; called by the switch's thread."""
         self._killed = killed
         self._gate.set_kill(

@@ -4,7 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-Rows: TypeAlias = Sequence[Mapping[str, object]]
+import msgspec
+
+Row: TypeAlias = Mapping[str, object]
+"""A row of an export: its table, and the values of its columns by name."""
+
+Rows: TypeAlias = Sequence[Row]
 """Rows of an export, each with its own number."""
 
 Archive: TypeAlias = Callable[[Rows], None]
@@ -58,7 +63,7 @@ class Size(NamedTuple):
     free_bytes: int
 
 
-class Kept(NamedTuple):
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """The reasons why the oldest ended rollouts are kept.
 
     Attributes:
@@ -70,12 +75,12 @@ class Kept(NamedTuple):
         open: How many are open again.
     """
 
-    looked_at: int
-    forgettable: int
-    waiting: int
-    unlearned: int
-    uncounted: int
-    open: int
+    looked_at: int = 0
+    forgettable: int = 0
+    waiting: int = 0
+    unlearned: int = 0
+    uncounted: int = 0
+    open: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,9 @@ def _add_policies(store: SqliteStore, settings: Settings) -> None:
     store.policies.add_update(skipped, None)
     store._connection.change("update sequences set value = 9 where name = 'ready'")  # some are gone
     store.monitors.save(
-        Monitor(point="model", watermark=9, numbers={"figures": FIGURES.plain()}, alarms=[WORSE])
+        Monitor(
+            point="model", watermark=9, numbers={"figures": structs.asdict(FIGURES)}, alarms=[WORSE]
+        )
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.core.processes import this_process
-from tau_live.operate.stops import KillState, Notices, kill_file, now_killed
+from tau_live.operate.stops import Notices, Stop, kill_file, now_killed
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 
@@ -212,7 +212,7 @@ def test_what_cannot_be_taken_away_is_said_with_what_does(filled: Path, run: Run
 
 def test_a_variable_inside_a_process_is_seen_from_outside(filled: Path, run: Run) -> None:
     store = SqliteStore.open(filled)
-    word = KillState("TAU_LIVE_RL_KILL is '1'", "", time.time())
+    word = Stop("TAU_LIVE_RL_KILL is '1'", "", time.time())
     Notices(this_process()).publish(store.leases, word, now=time.time())
     store.close()
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tau_live.cli.page.document import verdict_of
 from tau_live.cli.page.figures import ends_of, finding_of, overall_sections
 from tau_live.core.settings import Settings
+from tau_live.learn.promotion.rules import TrialStatus
 from tau_live.operate.report.facts import Answer, Facts, Mean
 from tau_live.operate.report.report import report_facts
 from tau_live.store.sqlite.store import SqliteStore
@@ -96,12 +98,12 @@ def test_the_verdict_is_that_of_the_evidence(
     facts: Facts, lower: float | None, upper: float | None, state: str, begins: str
 ) -> None:
     difference = {"estimate": 0.2, "lower": lower, "upper": upper}
-    trials = {"model": {"difference": difference}}
+    trials = {"model": TrialStatus(difference=difference)}
     healthy = Answer(state="good", answer="yes", sentence="")
     found = replace(
         facts,
         summary=replace(facts.summary, healthy=healthy),
-        status={**facts.status, "trials": trials},
+        status=structs.replace(facts.status, trials=trials),
     )
 
     assert verdict_of(found)[0] == state

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from tau_live.core.reasons import WhyNot
@@ -75,7 +76,7 @@ def test_the_status_has_it_for_the_newest_decisions_of_every_point(tmp_path: Pat
         applied = "small" if n < 40 else "large"  # the policy prefers the large one
         writes(store).add_decision(replace(shadow, ordinal=n + 1, applied=applied))
 
-    found = status_of(store, settings, now=0.0)["agreement"]
+    found = to_builtins(status_of(store, settings, now=0.0).agreement)
     store.close()
 
     assert why_not(replace(shadow, chosen="small")) == [WhyNot.NO_PROPENSITY]

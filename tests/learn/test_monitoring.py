@@ -9,6 +9,7 @@ from tau_live.core.records import Monitor, RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.learn.monitoring import (
     FEWEST,
+    MISSING,
     RECOUNT_AFTER,
     MissingWatch,
     Reason,
@@ -23,18 +24,11 @@ from tests.contracts.making import begun, ready
 from tests.writes import forget_old, writes
 
 
-def status(ready: int, missing: int, *, waiting: int = 0) -> dict[str, object]:
-    return {
-        "counters": {"left_out_reward_missing": missing}, "became_ready": ready,
-        "waiting_for_reward": waiting,
-    }  # fmt: skip
-
-
 def test_rewards_that_stay_away_hold_once_and_then_count_anew() -> None:
     watch = MissingWatch(0.3)
-    watch.check(status(100, 900))  # what was before this process began
+    watch.check(100, 900)  # what was before this process began
 
-    looks = [watch.check(status(100, 900 + more)) for more in (FEWEST - 1, FEWEST, FEWEST + 9)]
+    looks = [watch.check(100, 900 + more) for more in (FEWEST - 1, FEWEST, FEWEST + 9)]
 
     assert [one.reason if one else None for one in looks] == [None, Reason.MISSING, None]
 
@@ -42,9 +36,9 @@ def test_rewards_that_stay_away_hold_once_and_then_count_anew() -> None:
 def test_a_long_good_past_hides_no_bad_present() -> None:
     watch = MissingWatch(0.3)
     for came in range(0, 20 * RECOUNT_AFTER, RECOUNT_AFTER):
-        assert watch.check(status(came, 0)) is None
+        assert watch.check(came, 0) is None
 
-    assert watch.check(status(19 * RECOUNT_AFTER, 2 * FEWEST)) is not None
+    assert watch.check(19 * RECOUNT_AFTER, 2 * FEWEST) is not None
 
 
 def test_a_store_that_forgets_misses_no_more_rewards_than_came(tmp_path: Path) -> None:
@@ -62,7 +56,9 @@ def test_a_store_that_forgets_misses_no_more_rewards_than_came(tmp_path: Path) -
         forget_old(store, before=100.0, limit=10)
         if number % 50 == 0:
             said = status_of(store, settings, now=6.0)
-            hold, found = watch.check(said), incidents_in(said, {}, settings)
+            missing = said.counters.get(MISSING, 0)
+            hold = watch.check(said.became_ready, missing, waiting=said.waiting_for_reward)
+            found = incidents_in(said, {}, settings)
             said_of += [hold.detail] if hold else []
             said_of += [one.sentence for one in found if one.sentence]
 
@@ -72,9 +68,9 @@ def test_a_store_that_forgets_misses_no_more_rewards_than_came(tmp_path: Path) -
 
 def test_without_a_limit_nothing_is_counted() -> None:
     watch = MissingWatch(None)
-    watch.check(status(0, 0))
+    watch.check(0, 0)
 
-    assert watch.check(status(0, 5_000)) is None
+    assert watch.check(0, 5_000) is None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +81,7 @@ def test_charts_that_make_no_sense_begin_anew(numbers: dict[str, object]) -> Non
     monitor = Monitor(point="model", numbers=numbers)
 
     assert drift_of(monitor) == Drift.none()
-    assert monitor_figures(monitor)["rollouts"] == 0
+    assert monitor_figures(monitor).rollouts == 0
 
 
 def test_charts_are_remembered_bit_for_bit() -> None:
@@ -98,13 +94,12 @@ def test_charts_are_remembered_bit_for_bit() -> None:
 
 def test_what_waited_when_the_gate_was_reset_does_not_hold_it_again() -> None:
     watch = MissingWatch(0.3)
-    held = {"gate": {"state": "hold"}}
-    watch.check(status(500, 0))
-    watch.check(status(500, 100, waiting=250) | held)
+    watch.check(500, 0)
+    watch.check(500, 100, waiting=250, holds=True)
 
-    reset = watch.check(status(500, 100, waiting=250))
-    old = watch.check(status(560, 350, waiting=40))
-    new = watch.check(status(560, 350 + 2 * FEWEST, waiting=40))
+    reset = watch.check(500, 100, waiting=250)
+    old = watch.check(560, 350, waiting=40)
+    new = watch.check(560, 350 + 2 * FEWEST, waiting=40)
 
     assert reset is None
     assert old is None

@@ -11,6 +11,7 @@ from msgspec import structs
 from tau_live.core.records import RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward
+from tau_live.operate.records import Status
 from tau_live.operate.status import status_of
 from tau_live.runtime.learner_process import learn_until
 from tests.contracts.making import begun, decision, reward
@@ -41,7 +42,7 @@ def learn_once(settings: Settings) -> None:
     learn_until(threading.Event(), settings, once=True, report=lambda _: None)
 
 
-def of(settings: Settings) -> dict[str, object]:
+def of(settings: Settings) -> Status:
     with opened(settings.store) as store:
         return status_of(store, settings, now=time.time())
 
@@ -60,10 +61,8 @@ def test_rewards_that_are_overdue_are_settled_without_any_agent(
     learn_once(settings)
 
     found = of(settings)
-    counters = found["counters"]
-    assert isinstance(counters, dict)
-    assert (found["waiting_for_reward"], found["became_ready"]) == (0, 600 - missing)
-    assert counters.get("left_out_reward_missing", 0) == missing
+    assert (found.waiting_for_reward, found.became_ready) == (0, 600 - missing)
+    assert found.counters.get("left_out_reward_missing", 0) == missing
 
 
 def test_what_is_not_due_yet_still_waits(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_what_is_not_due_yet_still_waits(tmp_path: Path) -> None:
 
     learn_once(settings)
 
-    assert of(settings)["waiting_for_reward"] == 4
+    assert of(settings).waiting_for_reward == 4
 
 
 def test_nothing_is_settled_while_the_gate_holds(tmp_path: Path) -> None:
@@ -88,4 +87,4 @@ def test_nothing_is_settled_while_the_gate_holds(tmp_path: Path) -> None:
 
     learn_once(settings)
 
-    assert of(settings)["waiting_for_reward"] == 4
+    assert of(settings).waiting_for_reward == 4

@@ -191,8 +191,8 @@ def test_one_user_in_twenty_does_not_own_the_policy(
         found = monitor_figures(store.monitors.monitor("model"))
         counted = store.counters.counts().get("reward_outliers", 0)
     if lie > 3.0:
-        assert (found["lowest_reward"], found["highest_reward"]) == (0.0, 1.0)
-        assert found["outliers"] == pytest.approx(13, abs=10)  # 5 % of 256
+        assert (found.lowest_reward, found.highest_reward) == (0.0, 1.0)
+        assert found.outliers == pytest.approx(13, abs=10)  # 5 % of 256
         assert counted >= 10
 
 

@@ -12,6 +12,7 @@ import tau_live
 from tau_live.core.settings import Learner as LearnerMode
 from tau_live.core.settings import Settings
 from tau_live.learn.learner import Learner
+from tau_live.operate.records import Backlog
 from tau_live.operate.status import status_file, status_of
 from tests.contracts.making import ready
 from tests.live.learned import LEARNS, due, updates, versions
@@ -121,8 +122,8 @@ def test_status_says_where_the_learner_is_behind_and_what_the_next_update_takes(
 
         found = status_of(store, settings, now=1.0)
 
-    assert found["ready_to_learn"] == {"busy": 10, "idle": 2}
-    assert found["behind"] == {"busy": {"ready": 10, "update_takes": 8}}
+    assert found.ready_to_learn == {"busy": 10, "idle": 2}
+    assert found.behind == {"busy": Backlog(ready=10, update_takes=8)}
 
 
 def test_an_update_that_is_skipped_is_a_row_with_its_reason_too(live: Path) -> None:

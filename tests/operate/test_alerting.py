@@ -81,8 +81,8 @@ def test_when_a_drop_was_seen_is_kept_however_often_it_is_looked(path: Path) -> 
     other.look(counters=counters)
 
     said = status_of(one.store, Settings(store=path), now=other.now)
-    assert said["counters_grew"] == {"dropped_queue_full": 1_000.0}
-    assert said["rewards_missing"] is None
+    assert said.counters_grew == {"dropped_queue_full": 1_000.0}
+    assert said.rewards_missing is None
 
 
 def test_of_four_processes_one_tells_it(path: Path) -> None:
@@ -313,7 +313,10 @@ def test_each_time_that_an_option_becomes_worse_is_told_once(path: Path) -> None
     one = Process(path)
 
     def worse(option: str, seq: int) -> dict[str, object]:
-        alarm = {"direction": "worse", "option": option, "shift": -2.0, "ready_seq": seq}
+        alarm = {
+            "option": option, "direction": "worse", "seen": 90, "since": 30, "shift": -2.0,
+            "ready_seq": seq,
+        }  # fmt: skip
         return {"model": {"rollouts": 9, "drift": [alarm]}}
 
     told = [one.look(monitors=worse("a", 1)), one.look(monitors=worse("a", 1))]

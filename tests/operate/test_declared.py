@@ -4,6 +4,7 @@ import pytest
 
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward
+from tau_live.operate.records import RewardSpan, RewardsSeen
 from tau_live.operate.report.summary import deadlines, range_advice, span_around
 
 
@@ -26,12 +27,12 @@ def test_the_range_proposed_is_round_and_holds_what_was_seen(
 
 
 def test_the_range_is_proposed_where_it_is_declared() -> None:
-    names = {"stars": {"lowest": 1.0, "highest": 5.0}}
-    status = {"rewards_seen": {"lowest": -1.0, "highest": 0.5, "names": names}}
+    names = {"stars": RewardSpan(lowest=1.0, highest=5.0)}
+    seen = RewardsSeen(lowest=-1.0, highest=0.5, names=names)
     stars, late = DeclaredReward(name="stars"), DeclaredReward(name="late")
 
-    undeclared = range_advice(status, Settings())
-    declared = range_advice(status, Settings(rewards=(stars, late)))
+    undeclared = range_advice(seen, Settings())
+    declared = range_advice(seen, Settings(rewards=(stars, late)))
 
     assert undeclared == ("`export TAU_LIVE_RL_REWARD_RANGE=-1,1`")
     assert declared == (

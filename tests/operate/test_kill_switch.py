@@ -11,8 +11,8 @@ import pytest
 
 from tau_live.core.errors import TauLiveError
 from tau_live.operate.stops import (
-    KillState,
     KillWatch,
+    Stop,
     kill,
     kill_file,
     kill_state,
@@ -47,7 +47,7 @@ def test_it_says_who_and_why_until_it_is_taken_away(switch: Path) -> None:
     removed = unkill(switch)
 
     assert before is None
-    assert found == removed == KillState("nonsense", "me", 5.0)
+    assert found == removed == Stop("nonsense", "me", 5.0)
     assert kill_state(switch) is None
     assert unkill(switch) is None
 
@@ -57,7 +57,7 @@ def test_the_first_reason_stays(switch: Path) -> None:
 
     before = kill(switch, "second", who="you", at=6.0)
 
-    assert before == kill_state(switch) == KillState("first", "me", 5.0)
+    assert before == kill_state(switch) == Stop("first", "me", 5.0)
 
 
 def test_only_its_owner_may_read_it(switch: Path) -> None:
@@ -164,7 +164,7 @@ def test_where_it_cannot_be_told_commands_take_it_for_on_and_a_watch_keeps_what_
 ) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    heard: list[KillState | None] = []
+    heard: list[Stop | None] = []
     watch = KillWatch(loop / "off", stop_reason=lambda: None, changed=heard.append)
 
     watch.check()
@@ -176,7 +176,7 @@ def test_where_it_cannot_be_told_commands_take_it_for_on_and_a_watch_keeps_what_
 
 
 def test_a_watch_tells_each_change_once(switch: Path) -> None:
-    heard: list[KillState | None] = []
+    heard: list[Stop | None] = []
     watch = KillWatch(switch, stop_reason=lambda: None, changed=heard.append)
 
     watch.check()
@@ -186,7 +186,7 @@ def test_a_watch_tells_each_change_once(switch: Path) -> None:
     switch.unlink()
     watch.check()
 
-    assert heard == [KillState("x", "y", 1.0), None]
+    assert heard == [Stop("x", "y", 1.0), None]
 
 
 def test_what_a_link_leads_to_is_read_to_nobody(switch: Path, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_what_root_makes_belongs_to_whoever_has_the_folder(switch: Path) -> None
 
 def test_a_watch_hears_what_the_environment_says(switch: Path) -> None:
     said: list[str] = ["TAU_LIVE_RL_KILL is set"]
-    heard: list[KillState | None] = []
+    heard: list[Stop | None] = []
     began = time.time()
     watch = KillWatch(switch, stop_reason=lambda: said[-1] if said else None, changed=heard.append)
 

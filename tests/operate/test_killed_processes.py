@@ -1,11 +1,11 @@
 """The variable that stops a process from inside, as others see it in the store."""
 
 from tau_live.core.processes import PROCESSES, this_process
-from tau_live.operate.stops import RENEW_S, TTL_S, KillState, Notices, ended_by, killed_inside
+from tau_live.operate.stops import RENEW_S, TTL_S, Notices, Stop, ended_by, killed_inside
 from tau_live.store.sqlite.store import SqliteStore
 
 ME = this_process()
-WORD = KillState("TAU_LIVE_RL_KILL is '1'", "", 5.0)
+WORD = Stop("TAU_LIVE_RL_KILL is '1'", "", 5.0)
 
 
 def test_others_see_it_until_it_is_taken_back(store: SqliteStore) -> None:
@@ -17,9 +17,7 @@ def test_others_see_it_until_it_is_taken_back(store: SqliteStore) -> None:
     found = killed_inside(leases, now=101.0)
     word.publish(leases, None, now=102.0)
 
-    assert found == KillState(
-        f"TAU_LIVE_RL_KILL is set inside 1 of 2 attached processes: {ME}", "", 5.0
-    )
+    assert found == Stop(f"TAU_LIVE_RL_KILL is set inside 1 of 2 attached processes: {ME}", "", 5.0)
     assert "unset TAU_LIVE_RL_KILL" in ended_by(found.reason)
     assert killed_inside(leases, now=103.0) is None
 

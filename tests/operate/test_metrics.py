@@ -3,19 +3,29 @@
 import math
 
 import pytest
+from msgspec import convert
 
 from tau_live.operate.metrics import MOST_VALUES, Family, families, text_of
+from tau_live.operate.records import Status
 
 parser = pytest.importorskip("prometheus_client.parser", reason="pip install '.[test]'")
+
+PAUSE = {"reason": "x", "who": "me", "at": 1.0}
+
+
+def serving(point: str) -> dict[str, object]:
+    row = {"version": 4, "pinned": True, "since": 1.0, "rollouts": 8, "parent": None}
+    return {point: row}
+
 
 STATUS: dict[str, object] = {
     "at": 100.5,
     "gate": {"state": "hold", "reason": "update_failures", "since": 5.0, "streaks": {"update": 3}},
     "kill_switch": None,
-    "paused": {"learning": {}},
+    "paused": {"learning": PAUSE},
     "rollouts": {"completed": 9, "succeeded": 8, "failed": 1, "cancelled": 0, "open": 2},
     "mean_reward": {"first": 0.25, "last": None, "of": 100},
-    "in_service": {"model": {"version": 4, "pinned": True}},
+    "in_service": serving("model"),
     "trials": {
         "model": {
             "exposure": 0.25, "champion": None, "stopped": None,
@@ -37,7 +47,9 @@ def read(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 def told(status: dict[str, object]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    return read(text_of(families(status, version="1.0", last_raised={"gate-hold": 6.0})))
+    return read(
+        text_of(families(convert(status, Status), version="1.0", last_raised={"gate-hold": 6.0}))
+    )
 
 
 def test_prometheus_reads_what_status_says() -> None:
@@ -62,7 +74,11 @@ def test_what_is_unknown_has_no_value() -> None:
 
 
 def test_every_family_has_its_help_and_its_type_once_and_before_its_values() -> None:
-    lines = text_of(families(STATUS, version="1.0", last_raised={})).decode().splitlines()
+    lines = (
+        text_of(families(convert(STATUS, Status), version="1.0", last_raised={}))
+        .decode()
+        .splitlines()
+    )
     names = [line.split()[2] for line in lines if line.startswith("# HELP")]
 
     assert names == [line.split()[2] for line in lines if line.startswith("# TYPE")]
@@ -72,38 +88,41 @@ def test_every_family_has_its_help_and_its_type_once_and_before_its_values() -> 
 
 @pytest.mark.parametrize("point", ['a"b', "a\\b", "a\nb", "a{b}", "", "ü", "\\n", "x" * 100])
 def test_a_label_comes_back_as_it_was(point: str) -> None:
-    found = told({**STATUS, "in_service": {point: {"version": 4}}})
+    found = told({**STATUS, "in_service": serving(point)})
 
     assert found["tau_live_policy_version", (("point", point),)] == 4.0
 
 
 def test_a_label_of_control_characters_or_surrogates_is_still_one_line() -> None:
-    found = told({**STATUS, "in_service": {"a\x1b\r\u2028\udc80": {"version": 4}}})
+    found = told({**STATUS, "in_service": serving("a\x1b\r\u2028\udc80")})
 
     assert found["tau_live_policy_version", (("point", "a????"),)] == 4.0
 
 
 def test_labels_that_would_be_the_same_are_there_once_and_the_others_counted() -> None:
-    alike = {"x" * 150 + end: {"version": 4} for end in "ab"}
+    alike = {"x" * 150 + end: 4 for end in "ab"}
 
-    found = told({**STATUS, "in_service": alike})
+    found = told({**STATUS, "counters": alike})
 
-    assert sum(name == "tau_live_policy_version" for name, _ in found) == 1
+    assert sum(name == "tau_live_counted_total" for name, _ in found) == 1
     assert found["tau_live_values_left_out", ()] == 1.0
 
 
 def test_what_may_shrink_again_is_no_counter() -> None:
-    found = {one.name: one.type for one in families(STATUS, version="1.0", last_raised={})}
+    found = {
+        one.name: one.type
+        for one in families(convert(STATUS, Status), version="1.0", last_raised={})
+    }
 
     assert found["tau_live_left_out"] == "gauge"
 
 
 def test_too_many_values_are_left_out_and_counted() -> None:
-    many = {f"point-{n}": {"version": n} for n in range(MOST_VALUES + 7)}
+    many = {f"counter-{n}": n for n in range(MOST_VALUES + 7)}
 
-    found = told({**STATUS, "in_service": many})
+    found = told({**STATUS, "counters": many})
 
-    assert sum(name == "tau_live_policy_version" for name, _ in found) == MOST_VALUES
+    assert sum(name == "tau_live_counted_total" for name, _ in found) == MOST_VALUES
     assert found["tau_live_values_left_out", ()] == 7.0
 
 

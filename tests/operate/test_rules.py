@@ -1,9 +1,10 @@
 """What somebody should hear of, from what a store says of itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
@@ -18,19 +19,18 @@ from tau_live.operate.alert_rules import (
     missing_now,
     moves,
 )
+from tau_live.operate.records import Status
 
+PAUSE = {"reason": "x", "who": "me", "at": 1.0}
 KNOWN: Notes = {(AlertKind.REWARDS_MISSING.value, ""): "0 0"}
 
 
-def status(**more: object) -> dict[str, object]:
-    return {
-        "gate": {"state": "pass"}, "kill_switch": None, "counters": {}, "became_ready": 0,
-        "monitors": {}, **more,
-    }  # fmt: skip
+def status(**more: object) -> Status:
+    return convert(more, Status)
 
 
 def told(
-    said: Mapping[str, object], noted: Notes = KNOWN, settings: Settings | None = None
+    said: Status, noted: Notes = KNOWN, settings: Settings | None = None
 ) -> list[tuple[str, str]]:
     found = incidents_in(said, noted, settings or Settings())
     return [(one.kind.value, one.subject) for one in found if one.sentence]
@@ -95,7 +95,7 @@ def test_missing_rewards_are_told_where_surely_too_many_are(
 
     assert found == ([("rewards-missing", "")] if expected else [])
     if now is not None:
-        assert now["since"] == (5.0 if before else None)
+        assert now.since == (5.0 if before else None)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_missing_rewards_are_told_where_surely_too_many_are(
     [
         pytest.param(512, {}, "", False, id="two of the largest updates"),
         pytest.param(513, {}, "", True, id="more"),
-        pytest.param(513, {"learning": {}}, "", False, id="while learning is paused"),
+        pytest.param(513, {"learning": PAUSE}, "", False, id="while learning is paused"),
         pytest.param(257, {}, "behind", True, id="half of it, and it was told"),
         pytest.param(256, {}, "behind", False, id="caught up"),
     ],
@@ -111,7 +111,9 @@ def test_missing_rewards_are_told_where_surely_too_many_are(
 def test_a_learner_that_does_not_keep_up_at_a_point_is_an_alert_until_it_has_caught_up(
     ready: int, paused: dict[str, object], before: str, expected: bool
 ) -> None:
-    said = status(behind={"model": {"ready": ready}, "tools": {"ready": 100}}, paused=paused)
+    waits = {"model": ready, "tools": 100}
+    behind = {point: {"ready": count, "update_takes": 100} for point, count in waits.items()}
+    said = status(behind=behind, paused=paused)
     noted = {**KNOWN, (AlertKind.LEARNER_BEHIND.value, "model"): before}
 
     found = told(said, noted)
@@ -145,9 +147,12 @@ def test_choices_of_one_option_are_a_collapse(
 
 def test_an_option_that_became_worse_is_told_and_one_that_became_better_is_not() -> None:
     alarms = [
-        {"option": "a", "direction": "worse", "since": 30, "shift": -0.8, "ready_seq": 9},
-        {"option": "b", "direction": "better", "since": 30, "shift": 0.8, "ready_seq": 9},
-    ]
+        {
+            "option": option, "direction": direction, "seen": 90, "since": 30, "shift": shift,
+            "ready_seq": 9,
+        }
+        for option, direction, shift in (("a", "worse", -0.8), ("b", "better", 0.8))
+    ]  # fmt: skip
 
     found = told(status(monitors={"model": {"drift": alarms}}))
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from tau_live.core.processes import this_process
 from tau_live.core.settings import Settings
@@ -18,7 +19,8 @@ def status(path: Path) -> dict[str, object]:
     store = SqliteStore.open(path, read_only=True)
     found = status_of(store, Settings(store=path), now=time.time())
     store.close()
-    return found
+    plain: dict[str, object] = to_builtins(found)
+    return plain
 
 
 def test_an_empty_store_has_a_status(tmp_path: Path) -> None:
@@ -99,4 +101,4 @@ def test_a_process_that_is_dead_is_not_attached(tmp_path: Path) -> None:
     found = status_of(store, settings, now=2.0)
 
     store.close()
-    assert found["processes"] == [alive]
+    assert found.processes == [alive]

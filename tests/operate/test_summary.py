@@ -9,7 +9,7 @@ from tau_live.cli.status import counted_of, last_update
 from tau_live.core.reasons import WhyNot, drops_of
 from tau_live.core.records import AuditEntry, RolloutStatus, Trial
 from tau_live.core.settings import Settings
-from tau_live.learn.promotion.rules import NO_CONTROL, trial_at
+from tau_live.learn.promotion.rules import NO_CONTROL, HeldUp, trial_at
 from tau_live.operate.alert_rules import GREW
 from tau_live.operate.alerts import AlertRaiser
 from tau_live.operate.report.choices import thirds_of
@@ -232,7 +232,7 @@ def test_it_is_not_healthy_while_rewards_are_missing_and_says_since_when(
     assert "rewards-missing in docs/howto/runbook.md" in missing.summary.next[0]
     assert "since 2001-09-09 01:41 UTC: 40 of 100" in still.summary.healthy.sentence
     assert over.summary.healthy.answer == "yes"
-    assert over.status["rewards_missing"] is None
+    assert over.status.rewards_missing is None
 
 
 def test_rollouts_without_any_reward_are_the_first_thing_to_mend(store: SqliteStore) -> None:
@@ -322,9 +322,9 @@ def test_what_holds_the_comparison_up_is_said_with_how_much_it_has_counted(
 
     found = report_facts(store, settings, now=NOW, enabled=True)
 
-    trial = found.status["trials"]["model"]  # type: ignore[index]  # it is JSON
-    assert trial["uncounted"] == 44
-    assert trial["held_up"] == {"rollout_id": "r-16", "open": False, "until": NOW + 86_400.0}
+    trial = found.status.trials["model"]
+    assert trial.uncounted == 44
+    assert trial.held_up == HeldUp(rollout_id="r-16", open=False, until=NOW + 86_400.0)
     told = " ".join(found.summary.next)
     assert (
         "has counted 16 of 60 rollouts: it is waiting for the reward of r-16 until 1970-01-02"
@@ -333,7 +333,7 @@ def test_what_holds_the_comparison_up_is_said_with_how_much_it_has_counted(
     assert "; 16 of 60 rollouts counted, the next, r-16, waits for its reward until" in counted_of(
         trial, now=NOW
     )
-    assert counted_of({**trial, "uncounted": 0, "held_up": None}, now=NOW) == ""
+    assert counted_of(replace(trial, uncounted=0, held_up=None), now=NOW) == ""
 
 
 def test_what_is_given_up_before_its_deadline_is_said_to_be(store: SqliteStore) -> None:
@@ -374,14 +374,12 @@ def test_where_no_process_is_attached_nothing_is_good(store: SqliteStore) -> Non
 def test_the_first_rewards_are_told_apart_once_they_are_not_the_last(store: SqliteStore) -> None:
     for number in range(199):
         ready(store, f"live-{number}", "model")
-    early = facts(store).status["mean_reward"]
+    early = facts(store).status.mean_reward
     ready(store, "live-199", "model")
-    late = facts(store).status["mean_reward"]
+    late = facts(store).status.mean_reward
 
-    assert isinstance(early, Mapping)
-    assert isinstance(late, Mapping)
-    assert early["first"] is None
-    assert None not in (early["last"], late["first"], late["last"])
+    assert early.first is None
+    assert None not in (early.last, late.first, late.last)
 
 
 def test_a_difference_that_two_points_share_is_said_to_be_of_the_run(store: SqliteStore) -> None:

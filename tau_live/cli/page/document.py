@@ -14,7 +14,6 @@ from tau_live.cli.output import moment, number, printable
 from tau_live.cli.page.chart_types import Chart, Figure, Section, Table
 from tau_live.cli.page.figures import overall_sections
 from tau_live.cli.page.points import point_section
-from tau_live.core.sanitize import mapping, real
 from tau_live.operate.report.facts import Facts, Summary
 from tau_live.operate.report.summary import BAD, DOUBTFUL, GOOD
 
@@ -132,10 +131,11 @@ def verdict_of(facts: Facts) -> tuple[str, str]:
     summary = facts.summary
     if summary.healthy.state == BAD:
         return BAD, f"Needs attention. {summary.healthy.sentence}"
-    trials = mapping(facts.status["trials"])
     for point in facts.points:
-        difference = mapping(mapping(trials.get(point.point)).get("difference"))
-        estimate, lower, upper = (real(difference.get(n)) for n in ("estimate", "lower", "upper"))
+        trial = facts.status.trials.get(point.point)
+        if trial is None:
+            continue
+        estimate, (lower, upper) = trial.difference["estimate"], trial.bounds
         if estimate is None or lower is None or upper is None:
             continue
         bounds = f"{estimate:+.3g} over the control, between {lower:+.3g} and {upper:+.3g}"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tau_live.cli.output import number
-from tau_live.cli.page.chart_types import FLAGS, Chart, Figure, Panel, Section, Series, Table
+from tau_live.cli.page.chart_types import Chart, Figure, Panel, Section, Series, Table
 from tau_live.cli.page.figures import (
     ORDER,
     band,
@@ -347,12 +347,9 @@ def _outcome(row: Compared) -> str:
 def _drift(point: Point, name: str) -> Figure:
     x = [(error.first + error.last) / 2.0 for error in point.errors]
     flags = [
-        (float(at), str(alarm.get("direction")))
+        (float(alarm.ready_seq), alarm.direction.value)
         for alarm in point.alarms
-        if isinstance(at := alarm.get("ready_seq"), int | float)
-        and alarm.get("direction") in FLAGS
-        and point.errors
-        and point.errors[0].first <= at <= point.errors[-1].last
+        if point.errors and point.errors[0].first <= alarm.ready_seq <= point.errors[-1].last
     ]
     errors = band("mean, with its 95 % interval", "all", x, [error.error for error in point.errors])
     chart = Chart(
@@ -361,7 +358,7 @@ def _drift(point: Point, name: str) -> Figure:
         x_label="rollouts in the order in which their reward was known",
         flags=flags,
     )
-    alarms = [f"{alarm.get('option')} became {alarm.get('direction')}" for alarm in point.alarms]
+    alarms = [f"{alarm.option} became {alarm.direction}" for alarm in point.alarms]
     return Figure(
         name=f"{name}-drift",
         title="; ".join(alarms) if alarms else "No option has changed",
@@ -384,16 +381,15 @@ def _drift(point: Point, name: str) -> Figure:
                 caption="Alarms",
                 columns=("option", "became", "seen by rollout#", "decisions seen#", "shift#"),
                 rows=[
-                    tuple(
-                        _cell(alarm.get(name))
-                        for name in ("option", "direction", "ready_seq", "seen", "shift")
+                    (
+                        alarm.option,
+                        alarm.direction.value,
+                        number(alarm.ready_seq),
+                        number(alarm.seen),
+                        number(alarm.shift),
                     )
                     for alarm in point.alarms
                 ],
             ),
         ],
     )
-
-
-def _cell(value: object) -> str:
-    return number(value) if isinstance(value, int | float) else str(value)

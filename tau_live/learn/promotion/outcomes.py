@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from tau_live.core.records import ROLLOUT_ENDS, Assigned, LearnableRollout, Reward, Shadowed
@@ -207,7 +208,7 @@ HABITS = 8
 """How many of the host's most frequent options are listed."""
 
 
-class Agreement(NamedTuple):
+class Agreement(msgspec.Struct, frozen=True):
     """How often a policy agrees with its host at one decision point.
 
     Attributes:

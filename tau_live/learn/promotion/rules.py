@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from tau_live.core.records import ROLLOUT_ENDS, Assigned, Trial
@@ -341,41 +342,112 @@ NOTHING_DECIDED = "nothing to compare with: the learner decides no rollout"
 def trial_at(
     store: Store, point: str, settings: Settings, *, now: float
 ) -> dict[str, object] | None:
-    """Return the status of the trial of a point; ``None`` before its first rollout."""
+    """Return the status of the trial of a point as JSON data; ``None`` before its first rollout."""
     trial = store.trials.trial(point)
-    return trial_facts(store, trial, settings, now=now) if trial.revision else None
+    if not trial.revision:
+        return None
+    plain: dict[str, object] = msgspec.to_builtins(trial_status(store, trial, settings, now=now))
+    return plain
 
 
-def trial_facts(store: Store, trial: Trial, settings: Settings, *, now: float) -> dict[str, object]:
-    """Return the status of a trial as JSON data."""
+class HeldUp(msgspec.Struct, frozen=True, kw_only=True):
+    """The rollout that a comparison waits for.
+
+    Attributes:
+        rollout_id: The rollout.
+        open: Whether it is still open; else it waits for its reward.
+        until: Epoch seconds at the latest; ``None`` if nothing is awaited.
+    """
+
+    rollout_id: str
+    open: bool
+    until: float | None
+
+
+class TrialStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of the comparison at a decision point.
+
+    Attributes:
+        exposure: The share of rollouts that the learner decides.
+        ladder: Whether it began in shadow.
+        champion: The version last proven better; ``None`` for the host's own choice.
+        control: The version that the learner is compared with; ``None`` likewise.
+        previous: The previous champion.
+        kept: Rollouts for which the previous champion still keeps a share.
+        stopped: Why the learner is stopped; ``None`` while it is not.
+        since: Epoch seconds of the last change of who decides; ``None`` before the first.
+        test: The number of the test, from 1.
+        verdict: The verdict; ``None`` while no claim is made.
+        why: Why no claim is made; ``None`` where one is.
+        difference: Estimate, lower and upper bound of the learner's reward less the control's, and
+            whether it is only a plain difference of means.
+        cost: The same of the cost; ``None`` until known.
+        rollouts: How many rollouts each arm decided.
+        uncounted: Rollouts assigned and not counted yet.
+        held_up: The rollout that delays them; ``None`` if none is delayed.
+        missing: The share of each arm's rollouts without a reward; ``None`` before the first.
+        agreement: Share of decisions in which learner and host agree; ``None`` if unknown.
+    """
+
+    exposure: float = 0.0
+    ladder: bool = False
+    champion: int | None = None
+    control: int | None = None
+    previous: int | None = None
+    kept: int = 0
+    stopped: str | None = None
+    since: float | None = None
+    test: int = 1
+    verdict: str | None = None
+    why: str | None = None
+    difference: Mapping[str, float | bool | None] = msgspec.field(default_factory=dict)
+    cost: Mapping[str, float | None] | None = None
+    rollouts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    uncounted: int = 0
+    held_up: HeldUp | None = None
+    missing: Mapping[str, float | None] = msgspec.field(default_factory=dict)
+    agreement: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """The bounds of the difference; ``None`` where nothing is proven."""
+        return self.difference.get("lower"), self.difference.get("upper")
+
+
+def trial_status(store: Store, trial: Trial, settings: Settings, *, now: float) -> TrialStatus:
+    """Return the status of a trial."""
     tally, trial = trial.tally, _as_assigned(store, trial)
-    cost = trial.finding.get("cost")
     uncounted = store.trials.uncounted_size(trial.point, after=trial.watermark, limit=COUNT_LIMIT)
-    return {
-        "exposure": share_now(trial, settings),
-        "ladder": trial.ladder,
-        "champion": trial.champion,
-        "control": trial.control,
-        "previous": trial.previous,
-        "kept": trial.kept,
-        "stopped": trial.stopped,
-        "since": trial.changed_at or None,
-        "test": trial.test,
-        "verdict": trial.finding.get("verdict"),
-        "why": _why(trial, settings),
-        "difference": _difference(trial, settings),
-        "cost": dict(cost) if isinstance(cost, Mapping) else None,
-        "rollouts": {arm: int(tally.get(arm, 0.0)) for arm in ("learner", "control")},
-        "uncounted": uncounted,
-        "held_up": _held_up(store, trial, settings, now=now) if uncounted else None,
-        "missing": {arm: _missing(tally, arm) for arm in ("learner", "control")},
-        "agreement": tally["agreed"] / tally["asked"] if tally.get("asked") else None,
-    }
+    finding = msgspec.convert(trial.finding, _StoredFinding)
+    return TrialStatus(
+        exposure=share_now(trial, settings),
+        ladder=trial.ladder,
+        champion=trial.champion,
+        control=trial.control,
+        previous=trial.previous,
+        kept=trial.kept,
+        stopped=trial.stopped,
+        since=trial.changed_at or None,
+        test=trial.test,
+        verdict=finding.verdict,
+        why=_why(trial, settings),
+        difference=_difference(trial, finding, settings),
+        cost=finding.cost,
+        rollouts={arm: int(tally.get(arm, 0.0)) for arm in ("learner", "control")},
+        uncounted=uncounted,
+        held_up=_held_up(store, trial, settings, now=now) if uncounted else None,
+        missing={arm: _missing(tally, arm) for arm in ("learner", "control")},
+        agreement=tally["agreed"] / tally["asked"] if tally.get("asked") else None,
+    )
 
 
-def _held_up(
-    store: Store, trial: Trial, settings: Settings, *, now: float
-) -> dict[str, object] | None:
+class _StoredFinding(msgspec.Struct, frozen=True, kw_only=True):
+    verdict: str | None = None
+    difference: dict[str, float | None] | None = None
+    cost: dict[str, float | None] | None = None
+
+
+def _held_up(store: Store, trial: Trial, settings: Settings, *, now: float) -> HeldUp | None:
     """Return the rollout whose reward the comparison waits for, and until when at the latest."""
     page = store.trials.assignments(trial.point, after=trial.watermark, limit=1)
     if not page:
@@ -385,11 +457,8 @@ def _held_up(
         delays = store.trials.delays(trial.point, limit=NEWEST)
         wait_s = patience(delays, now=now, most_s=settings.reward_deadline_s)
         until = until if wait_s is None else min(until, rollout.started_at + wait_s)
-    return {
-        "rollout_id": rollout.rollout_id,
-        "open": rollout.status not in ROLLOUT_ENDS,
-        "until": until,
-    }
+    is_open = rollout.status not in ROLLOUT_ENDS
+    return HeldUp(rollout_id=rollout.rollout_id, open=is_open, until=until)
 
 
 def _as_assigned(store: Store, trial: Trial) -> Trial:
@@ -417,14 +486,16 @@ def _why(trial: Trial, settings: Settings) -> str | None:
     return NO_CONTROL if share >= 1.0 else NOTHING_DECIDED if share <= 0.0 else None
 
 
-def _difference(trial: Trial, settings: Settings) -> dict[str, object]:
+def _difference(
+    trial: Trial, finding: _StoredFinding, settings: Settings
+) -> dict[str, float | bool | None]:
     """Return the difference with its bounds, or the plain difference of means without any.
 
     While the learner decides every rollout and nothing was proven before, the few rollouts that a
     control once decided are too few: no difference is claimed.
     """
-    interval, tally = trial.finding.get("difference"), trial.tally
-    if not isinstance(interval, Mapping) or _is_out_of_range(trial):
+    interval, tally = finding.difference, trial.tally
+    if interval is None or _is_out_of_range(trial):
         counts = tally.get("learner_known", 0.0), tally.get("control_known", 0.0)
         lift = None
         if all(counts):
@@ -433,7 +504,7 @@ def _difference(trial: Trial, settings: Settings) -> dict[str, object]:
     known = [trial.evidence.get(f"reward_{arm}_count") for arm in ("learner", "control")]
     if 0.0 in known:  # then the bounds are the whole range, and the estimate is its middle
         return {**interval, "estimate": None, "plain": False}
-    if _why(trial, settings) == NO_CONTROL and trial.finding.get("verdict") == "wait":
+    if _why(trial, settings) == NO_CONTROL and finding.verdict == Verdict.WAIT:
         return {"estimate": None, "lower": None, "upper": None, "plain": False}
     return {**interval, "plain": False}
 

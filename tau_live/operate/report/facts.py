@@ -1,7 +1,10 @@
-"""The contents of a report, as plain data: numbers, texts and lists of them."""
+"""The contents of a report: numbers, texts and lists of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from tau_live.learn.monitoring import OptionAlarm
+from tau_live.operate.records import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +231,7 @@ class Point:
     error: Mean = Mean()
     errors: Sequence[Error] = ()
     compared: Sequence[Compared] = ()
-    alarms: Sequence[Mapping[str, object]]
+    alarms: Sequence[OptionAlarm]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +290,7 @@ class Facts:
     rollouts: int
     looked_at: int
     summary: Summary
-    status: Mapping[str, object]
+    status: Status
     stretches: Sequence[Stretch]
     marks: Sequence[Mark]
     points: Sequence[Point]

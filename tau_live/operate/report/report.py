@@ -62,7 +62,7 @@ def report_facts(
             options=options,
             stretches=[replace(part, options=group_options(part.options, options)) for part in own],
             contexts=tallies[name].habits(),
-            alarms=[dict(alarm) for alarm in store.monitors.monitor(name).alarms],
+            alarms=status.monitors[name].drift if name in status.monitors else (),
         )
         is_ready = name in ready
         points.append(with_recent(point, store, settings, tell=tell) if is_ready else point)

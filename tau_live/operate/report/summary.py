@@ -11,16 +11,18 @@ from datetime import UTC, datetime
 from math import ceil, floor, log10
 
 from tau_live.core.reasons import QUEUE_FULL, RERUNS, WHILE_HELD, drops_of, lost_events
-from tau_live.core.sanitize import counts, integer, mapping, real, sequence
 from tau_live.core.settings import Settings
-from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE_SHARE
+from tau_live.learn.monitoring import PointFigures
+from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE_SHARE, TrialStatus
 from tau_live.operate.alert_rules import is_recent
+from tau_live.operate.records import RewardSpan, RewardsSeen, Status
 from tau_live.operate.report.choices import thirds_of
 from tau_live.operate.report.facts import Answer, Mark, Stretch, Summary
 from tau_live.operate.report.stretches import cuts_of, marks_of, stretch_of
 from tau_live.operate.status import status_of
 from tau_live.operate.stops import ended_by
 from tau_live.record.rewards import reward_range
+from tau_live.rl.drift import Direction
 from tau_live.rl.verdict import Verdict
 from tau_live.store.roles import Store
 
@@ -36,17 +38,15 @@ def span_around(lowest: float, highest: float) -> tuple[float, float]:
     return floor(lowest / step) * step, ceil(highest / step) * step
 
 
-def range_advice(status: Mapping[str, object], settings: Settings) -> str:
+def range_advice(seen: RewardsSeen, settings: Settings) -> str:
     """Return how to declare the range of rewards, with a proposal that holds those seen.
 
     Args:
-        status: The result of ``status_of``.
+        seen: The range of the newest rewards.
         settings: Which rewards are declared.
     """
-    seen = mapping(status["rewards_seen"])
-    names = mapping(seen.get("names"))
     each = [
-        f"`range = [{_range_text(names.get(reward.name), ', ')}]` for `{reward.name}`"
+        f"`range = [{_range_text(seen.names.get(reward.name), ', ')}]` for `{reward.name}`"
         for reward in settings.rewards
         if not reward.cost and reward.range is None
     ]
@@ -55,24 +55,22 @@ def range_advice(status: Mapping[str, object], settings: Settings) -> str:
     return f"`export TAU_LIVE_RL_REWARD_RANGE={_range_text(seen, ',')}`"
 
 
-def _range_text(seen: object, between: str) -> str:
+def _range_text(seen: RewardsSeen | RewardSpan | None, between: str) -> str:
     """Return the range to propose for the values seen, as text."""
-    low, high = (real(mapping(seen).get(name)) for name in ("lowest", "highest"))
-    if low is None or high is None:
+    if seen is None or seen.lowest is None or seen.highest is None:
         return f"low{between}high"
-    return between.join(f"{end:g}" for end in span_around(low, high))
+    return between.join(f"{end:g}" for end in span_around(seen.lowest, seen.highest))
 
 
-def outside_range(status: Mapping[str, object], settings: Settings) -> str:
+def outside_range(seen: RewardsSeen, settings: Settings) -> str:
     """Return, in words, how many of the newest rewards are outside their range; empty if few."""
-    seen, span = mapping(status["rewards_seen"]), reward_range(settings)
-    outside, total = integer(seen["outside"]), integer(seen["of"])
-    if span is None or outside <= OUTSIDE_SHARE * total:
+    span = reward_range(settings)
+    if span is None or seen.outside <= OUTSIDE_SHARE * seen.of:
         return ""
-    low, high = real(seen["lowest"]) or 0.0, real(seen["highest"]) or 0.0
     return (
-        f"{outside:,} of the newest {total:,} rewards are outside the range from {span[0]:g} to "
-        f"{span[1]:g}: they go from {low:.3g} to {high:.3g}"
+        f"{seen.outside:,} of the newest {seen.of:,} rewards are outside the range from "
+        f"{span[0]:g} to {span[1]:g}: they go from {seen.lowest or 0.0:.3g} to "
+        f"{seen.highest or 0.0:.3g}"
     )
 
 
@@ -99,7 +97,7 @@ REWARDS_HELD_BACK = "rewards_not_taken_while_held"
 
 
 def summary_of(
-    status: Mapping[str, object],
+    status: Status,
     stretches: Sequence[Stretch],
     points: Sequence[str],
     *,
@@ -121,11 +119,6 @@ def summary_of(
     )
 
 
-def _sentences(*cases: tuple[object, str]) -> list[str]:
-    """Return the sentences whose condition holds, in order."""
-    return [sentence for holds, sentence in cases if holds]
-
-
 def _answer(*cases: tuple[object, str, str, str]) -> Answer:
     """Return the first answer whose condition holds: its state, its words and its sentence."""
     return next(
@@ -135,44 +128,32 @@ def _answer(*cases: tuple[object, str, str, str]) -> Answer:
     )
 
 
-def _trials(status: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
-    return {point: mapping(trial) for point, trial in mapping(status["trials"]).items()}
-
-
-def _is_held(status: Mapping[str, object]) -> bool:
-    return mapping(status["gate"])["state"] != "pass"
-
-
-def points_of(status: Mapping[str, object]) -> list[str]:
+def points_of(status: Status) -> list[str]:
     """Return the decision points of a status, the one with most rollouts first."""
-    trials = mapping(status["trials"])
     seen = {
-        point: sum(counts(mapping(trials.get(point)).get("rollouts")).values())
-        for point in {*trials, *mapping(status["in_service"]), *mapping(status["monitors"])}
+        point: sum(status.trials[point].rollouts.values()) if point in status.trials else 0
+        for point in {*status.trials, *status.in_service, *status.monitors}
     }
     return sorted(seen, key=lambda point: (-seen[point], point))
 
 
-def recent_drops(status: Mapping[str, object]) -> dict[str, int]:
+def recent_drops(status: Status) -> dict[str, int]:
     """Return the counters of drops and refusals that grew recently, largest first."""
-    grew, now = mapping(status["counters_grew"]), real(status["at"]) or 0.0
     return {
         name: count
-        for name, count in drops_of(counts(status["counters"])).items()
-        if is_recent(real(grew.get(name)), now=now)
+        for name, count in drops_of(status.counters).items()
+        if is_recent(status.counters_grew.get(name), now=status.at)
     }
 
 
-def _on(status: Mapping[str, object]) -> Answer:
-    killed, paused = mapping(status["kill_switch"]), mapping(status["paused"])
-    held, silent = held_in_memory(status), mapping(status["silent"])
-    processes = sequence(status["processes"])
-    parts = [f"{part}: {mapping(pause)['reason']}{_by(pause)}" for part, pause in paused.items()]
+def _on(status: Status) -> Answer:
+    held, silent, processes = held_in_memory(status), status.silent, status.processes
+    parts = [f"{part}: {pause}" for part, pause in status.paused.items()]
     return _answer(
-        (killed, BAD, "killed", f"The kill switch is on: {killed.get('reason')}{_by(killed)}."),
-        (_is_held(status), BAD, "held", "The gate holds: the host makes its own choices."),
+        (status.kill_switch, BAD, "killed", f"The kill switch is on: {status.kill_switch}."),
+        (status.gate.holds, BAD, "held", "The gate holds: the host makes its own choices."),
         (held, BAD, "held", f"{held}: the host makes its own choices there."),
-        (paused, DOUBTFUL, "paused", f"Paused: {'; '.join(parts)}."),
+        (parts, DOUBTFUL, "paused", f"Paused: {'; '.join(parts)}."),
         (processes, GOOD, "on", f"{_processes(len(processes), 'attached ')}."),
         (
             silent,
@@ -181,7 +162,7 @@ def _on(status: Mapping[str, object]) -> Answer:
             f"{_processes(len(silent), 'attached ')} cannot write to the store.",
         ),
         (
-            status["enabled"],
+            status.enabled,
             DOUBTFUL,
             "on, idle",
             "TAU_LIVE_RL is on in this shell, but no process is attached.",
@@ -199,34 +180,29 @@ def _processes(count: int, which: str = "") -> str:
     return f"{count} {which}process{'' if count == 1 else 'es'}"
 
 
-def held_in_memory(status: Mapping[str, object]) -> str:
+def held_in_memory(status: Status) -> str:
     """Return, in words, how many processes hold in memory, why and since when; empty if none."""
-    holds = [mapping(hold) for hold in sequence(status["held_in_memory"])]
+    holds = status.held_in_memory
     if not holds:
         return ""
     verb = "holds" if len(holds) == 1 else "hold"
-    why = ", ".join(sorted({str(hold["reason"]) for hold in holds}))
-    since = _utc(min(real(hold["since"]) or 0.0 for hold in holds))
+    why = ", ".join(sorted({hold.reason for hold in holds}))
+    since = _utc(min(hold.since for hold in holds))
     return f"{_processes(len(holds))} {verb} in memory because of {why}, since {since}"
 
 
-def _by(record: object) -> str:
-    who = mapping(record).get("who")
-    return f" ({who})" if who else ""
-
-
-def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
-    gate, held, faults = mapping(status["gate"]), held_in_memory(status), faults_of(status)
-    doubts = _doubts(status, settings)
+def _healthy(status: Status, settings: Settings) -> Answer:
+    gate, held, faults = status.gate, held_in_memory(status), faults_of(status)
+    doubts = [*_doubts(status, settings)]
     but = " except what a hold keeps out" if recent_drops(status) else ""
-    long_ago = _unwanted_drops(drops_of(counts(status["counters"])))
+    long_ago = _unwanted_drops(drops_of(status.counters))
     when = " in the last day" if long_ago else ""
     return _answer(
         (
-            _is_held(status),
+            status.gate.holds,
             BAD,
             "no",
-            f"The gate holds because of {gate['reason']}: {gate['detail'] or 'no detail'}.",
+            f"The gate holds because of {gate.reason}: {gate.detail or 'no detail'}.",
         ),
         (held, BAD, "no", f"{held}, and cannot store anything."),
         (faults, BAD, "no", " ".join(f"{fault}." for fault in faults.values())),
@@ -235,50 +211,40 @@ def _healthy(status: Mapping[str, object], settings: Settings) -> Answer:
     )
 
 
-def _doubts(status: Mapping[str, object], settings: Settings) -> list[str]:
-    streaks = counts(mapping(status["gate"])["streaks"])
-    drops = _unwanted_drops(recent_drops(status))
-    silent, missing = mapping(status["silent"]), mapping(status["rewards_missing"])
-    at = real(missing.get("since"))
-    since = "" if at is None else f" since {_utc(at)}"
-    never_came = f"{integer(missing.get('missing')):,} of {integer(missing.get('settled')):,}"
-    return [
-        *(f"{count} {name} failures in a row." for name, count in streaks.items() if count),
-        *_sentences(
-            (silent, f"Cannot write: {', '.join(sorted(silent))}."),
-            (
-                missing,
-                f"Rewards are missing{since}: {never_came}, the newest that were due, never came.",
-            ),
-        ),
-        *fallen(status),
-        *disabled_plugins(status),
-        *(f"{sentence}." for sentence in doubts_of(status, settings).values()),
-        *_sentences(
-            (
-                drops,
-                (
-                    f"{sum(drops.values()):,} events, decisions or rewards were dropped or refused "
-                    f"so far, {_last(drops, status)}."
-                ),
-            ),
-            (_over(status), f"Beyond the limits of retention: {', '.join(_over(status))}."),
-        ),
-    ]
+def _doubts(status: Status, settings: Settings) -> Iterator[str]:
+    for name, count in status.gate.streaks.items():
+        if count:
+            yield f"{count} {name} failures in a row."
+    if status.silent:
+        yield f"Cannot write: {', '.join(sorted(status.silent))}."
+    if rewards := status.rewards_missing:
+        since = "" if rewards.since is None else f" since {_utc(rewards.since)}"
+        never_came = f"{rewards.missing:,} of {rewards.settled:,}"
+        yield f"Rewards are missing{since}: {never_came}, the newest that were due, never came."
+    yield from fallen(status)
+    yield from disabled_plugins(status)
+    yield from (f"{sentence}." for sentence in doubts_of(status, settings).values())
+    if drops := _unwanted_drops(recent_drops(status)):
+        yield (
+            f"{sum(drops.values()):,} events, decisions or rewards were dropped or refused "
+            f"so far, {_last(drops, status)}."
+        )
+    if status.retention.over:
+        yield f"Beyond the limits of retention: {', '.join(status.retention.over)}."
 
 
-def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str]:
+def doubts_of(status: Status, settings: Settings) -> dict[str, str]:
     """Return further doubts about the health of a store, by subject."""
     kept_out = recent_drops(status).get(REWARDS_HELD_BACK, 0)
-    grew, reruns = mapping(status["counters_grew"]), counts(status["counters"]).get(RERUNS, 0)
-    has_recent = is_recent(real(grew.get(RERUNS)), now=real(status["at"]) or 0.0)
+    reruns = status.counters.get(RERUNS, 0)
+    has_recent = is_recent(status.counters_grew.get(RERUNS), now=status.at)
     left_out = [
-        f"At {point} {trial['why']}"
-        for point, trial in _trials(status).items()
-        if trial["verdict"] == Verdict.OUT_OF_RANGE
+        f"At {point} {trial.why}"
+        for point, trial in status.trials.items()
+        if trial.verdict == Verdict.OUT_OF_RANGE
     ]
     doubts = {
-        "range": outside_range(status, settings) or "; ".join(left_out),
+        "range": outside_range(status.rewards_seen, settings) or "; ".join(left_out),
         "rewards": f"{kept_out:,} rewards came during a hold and were not recorded"
         if kept_out
         else "",
@@ -290,14 +256,14 @@ def doubts_of(status: Mapping[str, object], settings: Settings) -> dict[str, str
     return {about: sentence for about, sentence in doubts.items() if sentence}
 
 
-def faults_of(status: Mapping[str, object]) -> dict[str, str]:
+def faults_of(status: Status) -> dict[str, str]:
     """Return certain faults of a store, by subject."""
     stopped = [
-        f"at {point}: {trial['stopped']}"
-        for point, trial in _trials(status).items()
-        if trial["stopped"] is not None
+        f"at {point}: {trial.stopped}"
+        for point, trial in status.trials.items()
+        if trial.stopped is not None
     ]
-    fails = status["store_fails"]
+    fails = status.store_fails
     faults = {
         "store fails": f"The store cannot be written: {fails}" if fails else "",
         "stopped": f"The learner is stopped {'; '.join(stopped)}" if stopped else "",
@@ -305,30 +271,26 @@ def faults_of(status: Mapping[str, object]) -> dict[str, str]:
     return {about: sentence for about, sentence in faults.items() if sentence}
 
 
-def fallen(status: Mapping[str, object]) -> Iterator[str]:
+def fallen(status: Status) -> Iterator[str]:
     """Yield where the mean reward fell, while that lasts."""
-    for point, fall in mapping(status["reward_fell"]).items():
-        was, now = (real(mapping(fall)[name]) or 0.0 for name in ("was", "fell_to"))
-        yield f"The mean reward at {point} fell from {was:.3g} to {now:.3g}."
+    for point, fall in status.reward_fell.items():
+        yield f"The mean reward at {point} fell from {fall.was:.3g} to {fall.fell_to:.3g}."
 
 
-def disabled_plugins(status: Mapping[str, object]) -> Iterator[str]:
+def disabled_plugins(status: Status) -> Iterator[str]:
     """Yield the disabled plugins, each with its consequence."""
-    rows = [mapping(row) for row in sequence(status["plugins_disabled"])]
-    for plugin in sorted({str(row["plugin"]) for row in rows}):
-        same = [row for row in rows if row["plugin"] == plugin]
-        redacts = any(
-            hook in {"redact", "redact_text"} for row in same for hook in sequence(row["hooks"])
-        )
+    rows = status.plugins_disabled
+    for plugin in sorted({row.plugin for row in rows}):
+        same = [row for row in rows if row.plugin == plugin]
+        redacts = any(hook in {"redact", "redact_text"} for row in same for hook in row.hooks)
         effect = ": no text is kept, and the host makes its own choices" if redacts else ""
-        where = f"{_processes(len(same))} ({same[0]['problem']})"
+        where = f"{_processes(len(same))} ({same[0].problem})"
         yield f"Plugin {plugin} is disabled in {where}{effect}."
 
 
-def _last(drops: Mapping[str, int], status: Mapping[str, object]) -> str:
+def _last(drops: Mapping[str, int], status: Status) -> str:
     """Return when the last of these drops was, as far as known."""
-    grew = mapping(status["counters_grew"])
-    times = [real(grew.get(name)) for name in drops]
+    times = [status.counters_grew.get(name) for name in drops]
     known = [at for at in times if at is not None]
     if len(known) < len(times):
         return "the last since the previous check"
@@ -352,38 +314,36 @@ def _unwanted_drops(drops: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _waits_for(status: Mapping[str, object], due: int) -> str:
+def _waits_for(status: Status, due: int) -> str:
     """Return how far the first update is, and when the last reward came."""
-    ready, at = counts(status["ready_to_learn"]), real(status["last_reward_at"])
+    ready, at = status.ready_to_learn, status.last_reward_at
     each = [f"{count:,} of {due:,} at {point}" for point, count in ready.items() if count < due]
     waits = f" An update waits for rewarded rollouts: {', '.join(each)}." if each else ""
-    waiting = integer(status["waiting_for_reward"])
+    waiting = status.waiting_for_reward
     more = f" {waiting:,} rollouts wait for a reward." if waiting else ""
     return waits + more + (f" The last reward came at {_utc(at)}." if at is not None else "")
 
 
 def _learning(
-    status: Mapping[str, object],
+    status: Status,
     points: Sequence[str],
     stretches: Sequence[Stretch],
     *,
     due: int,
 ) -> Answer:
-    versions = [
-        integer(mapping(service).get("version"))
-        for service in mapping(status["in_service"]).values()
-    ]
+    versions = [service.version for service in status.in_service.values()]
     if versions and not any(versions):
         sentence = "Every decision point was rolled back to the untrained policy."
         return Answer(state=DOUBTFUL, answer="rolled back", sentence=sentence)
     if not versions:
-        report = mapping(status["last_report"])
+        report = status.last_report
         skipped = f" The last update was skipped: {report['skipped_reason']}." if report else ""
         sentence = f"No version yet.{skipped}{_waits_for(status, due)}"
         return Answer(state=DOUBTFUL, answer="not yet", sentence=sentence)
+    trials = {point: status.trials[point] for point in points if point in status.trials}
     points_by_sentence: dict[str, list[str]] = {}
-    for point in points:
-        points_by_sentence.setdefault(_difference(point, status), []).append(point)
+    for point, trial in trials.items():
+        points_by_sentence.setdefault(_difference(trial), []).append(point)
     differences = [
         f"At {one_of(at)} {sentence}" for sentence, at in points_by_sentence.items() if sentence
     ]
@@ -391,7 +351,7 @@ def _learning(
     if thirds := thirds_of([stretch.reward for stretch in stretches]):
         first, last = (f"{third.mean:.3g}" for third in thirds)
         newest += f" Mean reward of the first third of rollouts {first}, of the last {last}."
-    bounds = [_bounds(_trials(status).get(point, {})) for point in points]
+    bounds = [trial.bounds for trial in trials.values()]
     is_worse = any(upper is not None and upper < 0.0 for _, upper in bounds)
     is_better = any(lower is not None and lower > 0.0 for lower, _ in bounds)
     answer = "yes, but worse" if is_worse else "yes, and better" if is_better else "yes"
@@ -408,29 +368,22 @@ def one_of(points: Sequence[str]) -> str:
     return named if len(points) == 1 else f"{named} (one difference, of the whole run)"
 
 
-def _stops(status: Mapping[str, object]) -> list[str]:
+def _stops(status: Status) -> list[str]:
     """Return what stops learning now, the strongest first."""
-    return _sentences(
-        (status["kill_switch"], "the kill switch is on"),
-        (_is_held(status), "the gate holds"),
-        (status["held_in_memory"], "a process holds in memory"),
-        ("learning" in mapping(status["paused"]), "it is paused"),
+    causes = (
+        ("the kill switch is on", status.kill_switch),
+        ("the gate holds", status.gate.holds),
+        ("a process holds in memory", status.held_in_memory),
+        ("it is paused", "learning" in status.paused),
     )
+    return [cause for cause, holds in causes if holds]
 
 
-def _bounds(trial: Mapping[str, object]) -> tuple[float | None, float | None]:
-    """Return the bounds of the difference of a trial."""
-    difference = mapping(trial.get("difference"))
-    return real(difference.get("lower")), real(difference.get("upper"))
-
-
-def _difference(point: str, status: Mapping[str, object]) -> str:
-    trial = _trials(status).get(point, {})
-    lower, upper = _bounds(trial)
-    estimate = real(mapping(trial.get("difference")).get("estimate"))
+def _difference(trial: TrialStatus) -> str:
+    estimate, (lower, upper) = trial.difference["estimate"], trial.bounds
     if estimate is None:
         return ""
-    over = "the host's own choice" if trial["control"] is None else f"version {trial['control']}"
+    over = "the host's own choice" if trial.control is None else f"version {trial.control}"
     proven = (
         f"between {lower:+.3g} and {upper:+.3g} however often you look"
         if lower is not None and upper is not None
@@ -439,290 +392,211 @@ def _difference(point: str, status: Mapping[str, object]) -> str:
     return f"the difference over {over} is {estimate:+.3g} ({proven})."
 
 
-def _next(
-    status: Mapping[str, object], stretches: Sequence[Stretch], settings: Settings
-) -> list[str]:
-    rollouts = counts(status["rollouts"])
-    if not any(rollouts.values()):
-        return [
-            *_about_stops(status),
-            "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`.",
-        ]
-    keys = doubts_of(status, settings).get("keys")
-    rewarded = rollouts.get("completed") and any(stretch.reward.count for stretch in stretches)
-    signs = ("ready_to_learn", "waiting_for_reward", "not_learned_from", "agreement")
-    decides = points_of(status) or any(status[sign] for sign in signs)
-    ready = max(counts(status["ready_to_learn"]).values(), default=0)
-    waits = ready >= 2 * settings.update_interval and not sequence(status["processes"])
-    return [
-        *_about_stops(status),
-        *_sentences(
-            (
-                status["plugins_disabled"],
-                ("Fix the disabled plugin and restart the process: `tau-live doctor`."),
-            )
-        ),
-        *(
+def _next(status: Status, stretches: Sequence[Stretch], settings: Settings) -> Iterator[str]:
+    yield from _about_stops(status)
+    if not any(status.rollouts.values()):
+        yield "Run your agent with `TAU_LIVE_RL=1`, or try `TAU_LIVE_RL=1 tau-live demo`."
+        return
+    if status.plugins_disabled:
+        yield "Fix the disabled plugin and restart the process: `tau-live doctor`."
+    for point in status.reward_fell:
+        yield (
             f"Find out why the reward at {point} fell: `tau-live rollouts --limit 20`, and "
             "`tau-live report --html report.html` shows since when."
-            for point in mapping(status["reward_fell"])
-        ),
-        *_sentences((keys, f"{keys}: give each run a `key` of its own, or none.")),
-        *_about_rewards(status, stretches),
-        *_sentences(
-            (
-                rewarded and not decides,
-                (
-                    "Runs are recorded, but none has a decision, so there is nothing to learn: "
-                    "see what could be decided with `tau-live init --dry-run`."
-                ),
-            ),
-            (
-                waits and not _stops(status),
-                (
-                    f"{ready:,} rollouts wait to be learned from, and no process runs "
-                    "(a short program should call `tau_live.flush(timeout_s=60)` before it ends): "
-                    "`TAU_LIVE_RL=1 tau-live learn --once`."
-                ),
-            ),
-        ),
-        *_about_drops(recent_drops(status)),
-        *_about_trials(status, settings),
-        *_sentences(
-            (
-                _over(status),
-                (
-                    "`tau-live gc` deletes what is beyond the limits and reports why the others "
-                    "are kept."
-                ),
-            ),
-            (  # last: there are rollouts, so it was set where they were made
-                not status["enabled"] and not sequence(status["processes"]),
-                (
-                    "Set `TAU_LIVE_RL=1` where your agent runs: "
-                    "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
-                ),
-            ),
-        ),
-    ]
+        )
+    if keys := doubts_of(status, settings).get("keys"):
+        yield f"{keys}: give each run a `key` of its own, or none."
+    yield from _about_rewards(status, stretches)
+    yield from _about_learning(status, stretches, settings)
+    yield from _about_drops(recent_drops(status))
+    yield from _about_trials(status, settings)
+    if status.retention.over:
+        yield (
+            "`tau-live gc` deletes what is beyond the limits and reports why the others are kept."
+        )
+    # last: there are rollouts, so it was set where they were made
+    if not status.enabled and not status.processes:
+        yield (
+            "Set `TAU_LIVE_RL=1` where your agent runs: "
+            "`TAU_LIVE_RL=1 tau-live run -- python my_agent.py`."
+        )
 
 
-def _about_drops(drops: Mapping[str, int]) -> list[str]:
-    lost, late = lost_events(drops), drops.get(REWARDS_HELD_BACK, 0)
-    keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
-    refused = {} if lost else _unwanted_drops(drops)
-    return _sentences(
-        (
-            lost,
-            f"Events were dropped: `tau-live status --all` counts them by cause{keeps}.",
-        ),
-        (
-            late,
-            (
-                f"Send the {late:,} rewards again that came during a hold: "
-                "`tau_live.reward` returned False for them; the same reward twice counts once."
-            ),
-        ),
-        (
-            refused,
-            (
-                f"Look at what was refused, mainly {next(iter(refused), '')}: "
-                "`tau-live doctor` has the details, docs/howto/runbook.md a fix for each counter."
-            ),
-        ),
+def _about_learning(
+    status: Status, stretches: Sequence[Stretch], settings: Settings
+) -> Iterator[str]:
+    rewarded = status.rollouts["completed"] and any(stretch.reward.count for stretch in stretches)
+    decides = (
+        points_of(status)
+        or status.ready_to_learn
+        or status.waiting_for_reward
+        or status.not_learned_from
+        or status.agreement
     )
+    if rewarded and not decides:
+        yield (
+            "Runs are recorded, but none has a decision, so there is nothing to learn: "
+            "see what could be decided with `tau-live init --dry-run`."
+        )
+    ready = max(status.ready_to_learn.values(), default=0)
+    waits = ready >= 2 * settings.update_interval and not status.processes
+    if waits and not _stops(status):
+        yield (
+            f"{ready:,} rollouts wait to be learned from, and no process runs "
+            "(a short program should call `tau_live.flush(timeout_s=60)` before it ends): "
+            "`TAU_LIVE_RL=1 tau-live learn --once`."
+        )
 
 
-def _about_stops(status: Mapping[str, object]) -> list[str]:
-    killed, parts = mapping(status["kill_switch"]), " ".join(mapping(status["paused"]))
-    return _sentences(
-        (
-            killed,
-            (
-                "Fix the cause, then turn the kill switch off: "
-                f"{ended_by(str(killed.get('reason', '')))}."
-            ),
-        ),
-        (
-            _is_held(status),
-            (
-                "Find out why it holds (`tau-live gate log`), fix the cause, then "
-                '`tau-live gate reset --reason "..."`.'
-            ),
-        ),
-        (
-            status["silent"] or status["held_in_memory"] or status["store_fails"],
-            "Find out why the store cannot be written: `tau-live doctor`.",
-        ),
-        (
-            parts,
-            f'Resume it when the reason is gone: `tau-live resume {parts} --reason "..."`.',
-        ),
-    )
+def _about_drops(drops: Mapping[str, int]) -> Iterator[str]:
+    lost = lost_events(drops)
+    if lost:
+        keeps = ", and a larger `TAU_LIVE_RL_QUEUE_LIMIT` keeps more" if QUEUE_FULL in lost else ""
+        yield f"Events were dropped: `tau-live status --all` counts them by cause{keeps}."
+    if late := drops.get(REWARDS_HELD_BACK):
+        yield (
+            f"Send the {late:,} rewards again that came during a hold: "
+            "`tau_live.reward` returned False for them; the same reward twice counts once."
+        )
+    if not lost and (refused := _unwanted_drops(drops)):
+        yield (
+            f"Look at what was refused, mainly {next(iter(refused))}: "
+            "`tau-live doctor` has the details, docs/howto/runbook.md a fix for each counter."
+        )
 
 
-def _about_rewards(status: Mapping[str, object], stretches: Sequence[Stretch]) -> list[str]:
+def _about_stops(status: Status) -> Iterator[str]:
+    if status.kill_switch:
+        by = ended_by(status.kill_switch.reason)
+        yield f"Fix the cause, then turn the kill switch off: {by}."
+    if status.gate.holds:
+        yield (
+            "Find out why it holds (`tau-live gate log`), fix the cause, then "
+            '`tau-live gate reset --reason "..."`.'
+        )
+    if status.silent or status.held_in_memory or status.store_fails:
+        yield "Find out why the store cannot be written: `tau-live doctor`."
+    if status.paused:
+        parts = " ".join(status.paused)
+        yield f'Resume it when the reason is gone: `tau-live resume {parts} --reason "..."`.'
+
+
+def _about_rewards(status: Status, stretches: Sequence[Stretch]) -> Iterator[str]:
     rewarded = sum(stretch.reward.count for stretch in stretches)
     ended = sum(stretch.succeeded + stretch.failed + stretch.cancelled for stretch in stretches)
-    return _sentences(
-        (
-            ended and not rewarded,
-            (
-                "No rollout has a reward: give one with `run.reward(...)`, or "
-                "`tau-live reward 1 --run ID`."
-            ),
-        ),
-        (
-            mapping(status["rewards_missing"]),
-            (
-                "Find out why rewards are missing: `tau-live doctor`, and rewards-missing in "
-                "docs/howto/runbook.md."
-            ),
-        ),
-        (
-            ended >= 64 and rewarded < 0.5 * ended,
-            (
-                "Fewer than half of the rollouts have a reward: check the code that sends them; "
-                "`tau-live doctor` lists the sources."
-            ),
-        ),
-    )[:1]
+    if ended and not rewarded:
+        yield (
+            "No rollout has a reward: give one with `run.reward(...)`, or "
+            "`tau-live reward 1 --run ID`."
+        )
+    elif status.rewards_missing:
+        yield (
+            "Find out why rewards are missing: `tau-live doctor`, and rewards-missing in "
+            "docs/howto/runbook.md."
+        )
+    elif ended >= 64 and rewarded < 0.5 * ended:
+        yield (
+            "Fewer than half of the rollouts have a reward: check the code that sends them; "
+            "`tau-live doctor` lists the sources."
+        )
 
 
-def _about_trials(status: Mapping[str, object], settings: Settings) -> Iterator[str]:
-    monitors = {point: mapping(monitor) for point, monitor in mapping(status["monitors"]).items()}
-    for point, monitor in monitors.items():
-        if monitor["reward_spread"] == 0.0:
+def _about_trials(status: Status, settings: Settings) -> Iterator[str]:
+    for point, monitor in status.monitors.items():
+        if monitor.reward_spread == 0.0:
             yield (
                 f"The newest rewards at {point} are all the same, so there is nothing to learn: "
                 "check one with `tau-live rollouts --limit 1`."
             )
-    outside, how = outside_range(status, settings), range_advice(status, settings)
-    yield from _sentences(
-        (
-            outside,
-            (
-                f"{outside}. Nothing is claimed from those. If they are right: {how}; if not, find "
-                "their source."
-            ),
+    how = range_advice(status.rewards_seen, settings)
+    if outside := outside_range(status.rewards_seen, settings):
+        yield (
+            f"{outside}. Nothing is claimed from those. If they are right: {how}; if not, find "
+            "their source."
         )
-    )
-    for point, trial in _trials(status).items():
+    for point, trial in status.trials.items():
         yield from _about_trial(point, trial, how)
     yield from _about_waiting(status, deadlines(settings))
-    for point, monitor in monitors.items():
+    for point, monitor in status.monitors.items():
         yield from _about_monitor(point, monitor)
 
 
-def _about_trial(point: str, trial: Mapping[str, object], how: str) -> list[str]:
-    """Return advice on who decides at a point.
+def _about_trial(point: str, trial: TrialStatus, how: str) -> Iterator[str]:
+    """Yield advice on who decides at a point.
 
     Args:
         point: The decision point.
         trial: The facts of its trial.
         how: How to declare the range of rewards, in words.
     """
-    _, upper = _bounds(trial)
-    change = f'{shlex.quote(point)} --reason "..."'
-    some = f"`tau-live policy exposure {change.replace(' --reason', ' 5% --reason')}`"
-    in_shadow = trial["exposure"] == 0.0 and trial["stopped"] is None
-    climbs = "once the range is declared" if trial["why"] == NO_RANGE else "on evidence"
-    return [
-        *_sentences(
-            (
-                trial["stopped"] is not None,
-                f"The learner of {point} is stopped; to start it again: {some}.",
-            ),
-            (
-                upper is not None and upper < 0.0,
-                (
-                    f"The learner of {point} is worse than the control: "
-                    f"`tau-live policy rollback {change}`."
-                ),
-            ),
-            (
-                trial["why"] == NO_RANGE,
-                (
-                    "Declare the lowest and highest reward possible, so that the difference can be "
-                    f"proven; for what came so far: {how}."
-                ),
-            ),
-            (
-                trial["verdict"] == Verdict.OUT_OF_RANGE,
-                (
-                    f"Nothing is claimed at {point} while rewards are outside their declared "
-                    "range: fix their unit, or the range; `tau-live doctor` counts them."
-                ),
-            ),
-            (
-                trial["why"] == NO_CONTROL and trial["champion"] is None,
-                (
-                    "Reserve a tenth of the rollouts as a control to compare with "
-                    "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
-                ),
-            ),
-        )[:1],
-        *_sentences(
-            (
-                in_shadow,
-                (
-                    f"The learner of {point} is in shadow: it decides nothing yet, and climbs "
-                    f"{climbs}. To let it decide some rollouts now: {some}."
-                ),
-            )
-        ),
-    ]
+    _, upper = trial.bounds
+    some = f'`tau-live policy exposure {shlex.quote(point)} 5% --reason "..."`'
+    if trial.stopped is not None:
+        yield f"The learner of {point} is stopped; to start it again: {some}."
+    elif upper is not None and upper < 0.0:
+        yield (
+            f"The learner of {point} is worse than the control: "
+            f'`tau-live policy rollback {shlex.quote(point)} --reason "..."`.'
+        )
+    elif trial.why == NO_RANGE:
+        yield (
+            "Declare the lowest and highest reward possible, so that the difference can be "
+            f"proven; for what came so far: {how}."
+        )
+    elif trial.verdict == Verdict.OUT_OF_RANGE:
+        yield (
+            f"Nothing is claimed at {point} while rewards are outside their declared "
+            "range: fix their unit, or the range; `tau-live doctor` counts them."
+        )
+    elif trial.why == NO_CONTROL and trial.champion is None:
+        yield (
+            "Reserve a tenth of the rollouts as a control to compare with "
+            "(each choice needs its `default`): `export TAU_LIVE_RL_CONTROL_SHARE=0.1`."
+        )
+    if trial.exposure == 0.0 and trial.stopped is None:
+        climbs = "once the range is declared" if trial.why == NO_RANGE else "on evidence"
+        yield (
+            f"The learner of {point} is in shadow: it decides nothing yet, and climbs "
+            f"{climbs}. To let it decide some rollouts now: {some}."
+        )
 
 
-def _about_waiting(status: Mapping[str, object], setting: str) -> Iterator[str]:
+def _about_waiting(status: Status, setting: str) -> Iterator[str]:
     """Yield where a comparison is held up by the wait for a reward.
 
     Args:
         status: The result of ``status_of``.
         setting: The names of the settings that bound the wait.
     """
-    now = real(status["at"]) or 0.0
-    for point, trial in _trials(status).items():
-        held_up, uncounted = mapping(trial["held_up"]), integer(trial["uncounted"])
-        until, counted = real(held_up.get("until")), sum(counts(trial["rollouts"]).values())
+    for point, trial in status.trials.items():
+        held_up, uncounted = trial.held_up, trial.uncounted
+        counted = sum(trial.rollouts.values())
+        if held_up is None or held_up.until is None or held_up.until <= status.at:
+            continue
         # only mentioned if many rollouts wait behind it
-        if until is not None and until > now and uncounted > max(32, counted // 10):
+        if uncounted > max(32, counted // 10):
             yield (
                 f"The comparison at {point} has counted {counted:,} of {counted + uncounted:,} "
-                f"rollouts: it is waiting for the reward of {held_up['rollout_id']} until "
-                f"{_utc(until)} at the latest. Send the missing rewards, or shorten {setting}."
+                f"rollouts: it is waiting for the reward of {held_up.rollout_id} until "
+                f"{_utc(held_up.until)} at the latest. Send the missing rewards, or shorten "
+                f"{setting}."
             )
 
 
-def _about_monitor(point: str, monitor: Mapping[str, object]) -> list[str]:
-    alarms = [mapping(alarm) for alarm in sequence(monitor["drift"])]
-    worse = {str(alarm["option"]) for alarm in alarms if alarm.get("direction") == "worse"}
-    outliers = integer(monitor["outliers"])
-    low, high = (
-        real(monitor.get("lowest_reward")) or 0.0,
-        real(monitor.get("highest_reward")) or 0.0,
-    )
-    return _sentences(
-        (
-            outliers,
-            (
-                f"{outliers} of the newest rewards at {point} are far beyond the others and count "
-                f"as {low:.3g} or {high:.3g}. If they are real, declare the range: "
-                "`export TAU_LIVE_RL_REWARD_RANGE=low,high`; if not, find their source."
-            ),
-        ),
-        (
-            worse,
-            (
-                f"Look at the options that became worse at {point}, {', '.join(sorted(worse))}: "
-                "`tau-live report --html report.html`."
-            ),
-        ),
-    )
-
-
-def _over(status: Mapping[str, object]) -> list[str]:
-    return [str(limit) for limit in sequence(mapping(status["retention"])["over"])]
+def _about_monitor(point: str, monitor: PointFigures) -> Iterator[str]:
+    if monitor.outliers:
+        low, high = monitor.lowest_reward or 0.0, monitor.highest_reward or 0.0
+        yield (
+            f"{monitor.outliers} of the newest rewards at {point} are far beyond the others "
+            f"and count as {low:.3g} or {high:.3g}. If they are real, declare the range: "
+            "`export TAU_LIVE_RL_REWARD_RANGE=low,high`; if not, find their source."
+        )
+    worse = {alarm.option for alarm in monitor.drift if alarm.direction is Direction.WORSE}
+    if worse:
+        yield (
+            f"Look at the options that became worse at {point}, {', '.join(sorted(worse))}: "
+            "`tau-live report --html report.html`."
+        )
 
 
 STRETCHES = 24
@@ -753,7 +627,7 @@ class Glance:
 
     at: float
     summary: Summary
-    status: Mapping[str, object]
+    status: Status
     stretches: Sequence[Stretch]
     points: Sequence[str]
     drops: Mapping[str, int]
