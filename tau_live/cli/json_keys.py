@@ -542,7 +542,7 @@ KEYS: Mapping[str, Keys] = {
         "share": "the exposure at the decision; null if unknown",
         "recomputed.terms.*": "contribution of each term to the logit of each option: "
         "`ridge estimate`, `kernel estimate`, `uncertainty bonus`, `ppo residual`, "
-        "`host default`",
+        "`ppo network`, `host default`",
         "recomputed.probabilities": "recomputed probabilities, one per option",
         "recomputed.difference": "largest difference from the stored probabilities",
         "recomputed.problem": "why they cannot be recomputed",

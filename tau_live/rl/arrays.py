@@ -62,9 +62,33 @@ def required_array(arrays: Mapping[str, Array], name: str, shape: tuple[int, ...
     return numbers
 
 
+_LARGEST = 262_144
+"""Multiplications up to which OpenBLAS uses one thread for a matrix product: ``interface/gemm.c``,
+``SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD``."""
+
 _LARGEST_VECTOR = 8_192
-"""Elements up to which OpenBLAS uses one thread for a product of two vectors; its bound is 10,000
-(``kernel/x86_64/ddot.c``)."""
+"""The same for a matrix and a vector (``interface/gemv.c``: 9216) and two vectors (10000)."""
+
+
+def multiply(left: FloatArray, right: FloatArray, *, out: FloatArray) -> None:
+    """Write ``left @ right`` to ``out``, some rows at a time.
+
+    Args:
+        left: ``[M, K]`` or ``[B, M, K]``. Only its rows are cut, so ``K * N`` is at most 262,144;
+            ``gram`` cuts ``K`` too.
+        right: ``[K, N]`` or ``[B, K, N]``.
+        out: ``[M, N]`` or ``[B, M, N]``.
+    """
+    inner, columns = right.shape[-2:]
+    largest = _LARGEST_VECTOR if columns == 1 else _LARGEST
+    at_once = max(largest // max(inner * columns, 1), 1)
+    rows = left.shape[-2]
+    if rows <= at_once:
+        np.matmul(left, right, out=out)
+        return
+    for begin in range(0, rows, at_once):
+        part = slice(begin, begin + at_once)
+        np.matmul(left[..., part, :], right, out=out[..., part, :])
 
 
 def squared_length(vector: FloatArray) -> float:
@@ -77,7 +101,7 @@ def squared_length(vector: FloatArray) -> float:
 
 
 _TILE = 32
-_WIDE = 64  # width of a product's tiles, small enough for OpenBLAS to stay on one thread
+_WIDE = 64  # width of a product's tiles: 64 * 32 * 64 multiplications, half of the limit above
 
 
 def product(matrix: FloatArray, vector: FloatArray) -> FloatArray:

@@ -180,8 +180,8 @@ class Batch(NamedTuple):
 
     Attributes:
         options: Crossed features of the ``M`` allowed options of all ``N`` decisions.
-        names: ``[M]``, the slots of the options' names.
-        base: ``[M]``, logits before the scorer adds to them.
+        rows: ``[M]``, the features of those options, uncrossed.
+        base: ``[M]``, logits before the scorer and the network add to them.
         preferred: ``[M]``, 1 for the host's default, else 0.
         starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
         chosen: ``[N]``, which of its allowed options was applied.
@@ -193,7 +193,7 @@ class Batch(NamedTuple):
     """
 
     options: Crossed
-    names: IntArray
+    rows: Crossed
     base: FloatArray
     preferred: FloatArray
     starts: IntArray
@@ -227,6 +227,11 @@ class Batch(NamedTuple):
         return self._replace(waves=waves_of(self.plain, width, count=count))
 
     @property
+    def names(self) -> IntArray:
+        """``[M]``, the slots of the options' names."""
+        return self.rows.slots[self.rows.starts[:-1]]
+
+    @property
     def kernel_input(self) -> KernelInput | None:
         """The input of kernels; ``None`` without ``waves``."""
         return None if self.waves is None else KernelInput(self.names, self.waves, self.counts)
@@ -241,7 +246,7 @@ class Batch(NamedTuple):
         at = spans(self.starts[decisions], counts)
         return Batch(
             self.options.rows(at),
-            self.names[at],
+            self.rows.rows(at),
             self.base[at],
             self.preferred[at],
             offsets(counts),
@@ -267,7 +272,7 @@ def batch_without_base(policy: Policy, trajectories: Trajectories) -> Batch:
     preferred = _default_flags(trajectories, starts)
     return Batch(
         cross(contexts, options, counts, width=width, cross_width=policy.config.cross_width),
-        options.slots[options.starts[:-1]],
+        options,
         preferred,
         preferred,
         starts,

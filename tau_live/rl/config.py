@@ -12,6 +12,7 @@ class PPOConfig:
         gamma: Discount of one step, in ``[0, 1]``.
         lambda_: GAE's, in ``[0, 1]``.
         learning_rate: Adam's learning rate, above 0.
+        net_learning_rate: Learning rate of the network's Adam, above 0.
         epochs: Passes over the decisions; ``None`` takes 2, 6, 10 for 8, 32, 64 new rollouts.
         minibatch: Decisions of one step, at least 1.
         target_kl: Above this (k3) no further step is taken, at least 0.
@@ -34,6 +35,7 @@ class PPOConfig:
     gamma: float = 1.0
     lambda_: float = 0.95
     learning_rate: float = 5e-3
+    net_learning_rate: float = 5e-4
     epochs: int | None = None
     minibatch: int = 256
     target_kl: float = 0.03

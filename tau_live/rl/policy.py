@@ -22,7 +22,14 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tau_live.rl.arrays import Array, BoolArray, FloatArray, IntArray, frozen, required_array
+from tau_live.rl.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    frozen,
+    required_array,
+)
 from tau_live.rl.base import Base, Estimates
 from tau_live.rl.crossing import (
     LIMIT,
@@ -36,6 +43,7 @@ from tau_live.rl.crossing import (
 )
 from tau_live.rl.features import MAX_WIDTH, WIDTH, Encoded, Frame, frame_of, pack_values
 from tau_live.rl.kernel import KernelInput, features, frequencies, phases, waves
+from tau_live.rl.net import Net, WiredNet
 
 KEPT_BYTES = 8 * 2**20
 """Most bytes of memory that the layouts of one version take together."""
@@ -43,7 +51,6 @@ KEPT_BYTES = 8 * 2**20
 PREPARED = 16
 """Most layouts that are built before a version serves: a millisecond each, with kernels."""
 
-_NET_WIDTH = 6  # where the configuration of early checkpoints holds the width of their network
 _CHUNK = 2**20  # parts of pairs that are computed together: 8 MB
 _DENSE = 4  # a table of options by features with at most this many cells per entry is summed whole
 
@@ -95,6 +102,7 @@ class Layout(NamedTuple):
         parts: ``[C, K, U]``, weights of every pair of a context's and an option's entry; ``None``
             where that would be too large to hold.
         unseen: ``[C, U]``, 1 where the regression never saw the pair; ``None`` where it saw all.
+        net: The network; ``None`` where it adds nothing.
         kernel: The kernels; ``None`` where they have no share.
         frame: The packed form of its decisions.
     """
@@ -113,14 +121,15 @@ class Layout(NamedTuple):
     right: IntArray
     parts: FloatArray | None
     unseen: FloatArray | None
+    net: WiredNet | None
     kernel: KernelTerms | None
     frame: Frame
 
     @property
     def size(self) -> int:
         """How many bytes its arrays take."""
-        *arrays, kernel, frame = self
-        parts = [part for part in (*arrays, *(kernel or ())) if part is not None]
+        *arrays, net, kernel, frame = self
+        parts = [part for part in (*arrays, *(net or ()), *(kernel or ())) if part is not None]
         return len(frame.slots) + len(frame.numeric) + sum(int(part.nbytes) for part in parts)
 
     def scale(self, encoded: Encoded) -> FloatArray:
@@ -133,7 +142,7 @@ class Layout(NamedTuple):
         return values
 
     def value(self, context: FloatArray) -> float:
-        """Return the critic's value of a context's scaled entries, ``[C]``."""
+        """Return the linear critic's value of a context's scaled entries, ``[C]``."""
         count = len(context)
         value = float(np.add.reduce(self.weights[:count] * context))
         if len(self.left):
@@ -233,6 +242,7 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
         right + 1,
         parts,
         unseen,
+        policy.net.wire(contexts, options),
         _kernel_rows(policy, options[at[starts[:-1]]], contexts),
         frame_of(encoded),
     )
@@ -249,8 +259,9 @@ def sums(
         values: ``[E]``, its scaled entries.
 
     Returns:
-        ``[K, A]``, row 0 the scorer's, then as ``Base.parts`` gives them;
-        ``[A]``, squares of pairs that the regression never saw; and the value of the state.
+        ``[K, A]``, row 0 the scorer's and the network's, then as ``Base.parts`` gives them;
+        ``[A]``, squares of pairs that the regression never saw; and the value of the state, the
+        critic's and the network's.
     """
     split = len(layout.contexts)
     context, options = values[:split], values[split:]
@@ -258,13 +269,18 @@ def sums(
         inner, squares = _sum_context(policy, layout, context)
     else:
         inner, squares = _sum_pairs(layout.parts, layout.unseen, context)
+    value = layout.value(context)
+    if layout.net is not None:
+        entries, more = layout.net.judge(context)
+        inner[0] += entries
+        value += more
     unseen = np.zeros(len(layout.starts))
     if squares is not None:
         unseen = _sum_options(layout, squares[None, :], options * options)[0]
     parts = _sum_options(layout, inner, options)
     if layout.kernel is not None:
         parts[1] = layout.kernel.estimates(parts[1], context)
-    return parts, unseen, layout.value(context)
+    return parts, unseen, value
 
 
 def _sum_context(
@@ -413,6 +429,7 @@ class PolicyConfig:
         epsilon: Share of uniform exploration, in ``[0, 1]``.
         default_bonus: Initial bonus on the logit of the host's default, at least 0.
         default_fade: Rollouts after which that bonus is halved, above 0.
+        net_width: Units of each layer of the tanh networks, in ``[0, 256]``; 0 leaves them out.
         kernels: Waves of each option's kernel regression, in ``[0, 1024]``; 0 leaves them out.
     """
 
@@ -422,6 +439,7 @@ class PolicyConfig:
     epsilon: float = 0.02
     default_bonus: float = 2.0
     default_fade: float = 64.0
+    net_width: int = 32
     kernels: int = 256
 
     def __post_init__(self) -> None:
@@ -429,6 +447,7 @@ class PolicyConfig:
             ("width", 1, MAX_WIDTH),
             ("cross_width", 16, 2**20),
             ("ridge_width", 16, self.cross_width),
+            ("net_width", 0, 256),
             ("kernels", 0, 1_024),
             ("epsilon", 0.0, 1.0),
             ("default_bonus", 0.0, 100.0),
@@ -459,8 +478,8 @@ class Judgement(NamedTuple):
 class Policy:
     """One version of a policy. Frozen.
 
-    ``logit[k] = base[k] + weights . cross(context, option k)``, the base being the regressions'
-    estimate of an option plus a bonus for the host's default, and
+    ``logit[k] = base[k] + weights . cross(context, option k) + net(context, option k)``, the base
+    being the regressions' estimate of an option plus a bonus for the host's default, and
     ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``, where options that
     are unsafe to explore have no share in the floor and no bonus for being uncertain.
 
@@ -468,8 +487,9 @@ class Policy:
         config: The shape.
         weights: ``[cross_width]``, the scorer of crossed features.
         base: The regressions.
+        net: The tanh networks that add to logits and values.
         critic: ``[critic_width]``, a state's value is its inner product with the features that
-            ``states`` gives.
+            ``states`` gives, plus the network's.
         scale: How numbers are scaled.
         rollouts: How many rollouts it was trained on; 0 is untrained.
         layouts: Its cache of layouts; affects nothing but speed.
@@ -477,6 +497,7 @@ class Policy:
 
     config: PolicyConfig
     weights: FloatArray
+    net: Net
     base: Base
     critic: FloatArray
     scale: Scale
@@ -489,6 +510,7 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(np.zeros(config.cross_width)),
+            net=Net.initial(config.net_width, slots=config.width),
             base=Base.initial(config.cross_width, config.kernels),
             critic=frozen(np.zeros(critic_width(config.width))),
             scale=Scale.initial(config.width),
@@ -578,6 +600,7 @@ class Policy:
         return {
             "config": np.array(shape, dtype=np.float64),
             "weights": self.weights,
+            **self.net.arrays(),
             **self.base.arrays(),
             "critic": self.critic,
             **self.scale.arrays("scale"),
@@ -588,22 +611,14 @@ class Policy:
     def from_arrays(cls, arrays: Mapping[str, Array]) -> "Policy":
         """Return the policy that ``arrays`` gave; arrays of other names are ignored.
 
-        Early checkpoints also hold a network; it is left out.
-
         Raises:
             ValueError: An array is missing, misshapen, not finite, or out of range.
         """
-        names = [field.name for field in fields(PolicyConfig)]
-        if "config" in arrays and arrays["config"].shape == (len(names) + 1,):
-            names.insert(_NET_WIDTH, "net_width")
-        numbers = required_array(arrays, "config", (len(names),)).tolist()
-        sizes = dict(zip(names, numbers, strict=True))
+        numbers = required_array(arrays, "config", (len(fields(PolicyConfig)),)).tolist()
         config = PolicyConfig(
             **{
-                field.name: sizes[field.name]
-                if isinstance(field.default, float)
-                else int(sizes[field.name])
-                for field in fields(PolicyConfig)
+                field.name: number if isinstance(field.default, float) else int(number)
+                for field, number in zip(fields(PolicyConfig), numbers, strict=True)
             }
         )
         rollouts = int(required_array(arrays, "rollouts", (1,))[0])
@@ -612,6 +627,7 @@ class Policy:
         return cls(
             config=config,
             weights=frozen(required_array(arrays, "weights", (config.cross_width,))),
+            net=Net.from_arrays(arrays, width=config.net_width, slots=config.width),
             base=Base.from_arrays(arrays, cross_width=config.cross_width, kernels=config.kernels),
             critic=frozen(required_array(arrays, "critic", (critic_width(config.width),))),
             scale=Scale.from_arrays(arrays, "scale", width=config.width),
@@ -637,7 +653,7 @@ class Policy:
         allowed: BoolArray | None = None,
         explored: BoolArray | None = None,
     ) -> FloatArray:
-        """Return the logits of the allowed options: scorer, regression, the default."""
+        """Return the logits of the allowed options: scorer, network, regression, the default."""
         if allowed is not None:
             parts, unseen = parts[:, allowed], unseen[allowed]
         logits: FloatArray = parts[0]
@@ -679,6 +695,7 @@ RIDGE = "ridge estimate"
 KERNEL = "kernel estimate"
 UNCERTAINTY = "uncertainty bonus"
 RESIDUAL = "ppo residual"
+NETWORK = "ppo network"
 
 
 def terms(
@@ -728,4 +745,5 @@ def terms(
         KERNEL: beta * (kernel_gains - estimates.gains),
         UNCERTAINTY: bonuses if explored is None else np.where(explored, bonuses, 0.0),
         RESIDUAL: pairs.dot(policy.weights),
+        NETWORK: policy.net.scores(contexts, options),
     }

@@ -14,6 +14,7 @@ from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen, squared_
 from tau_live.rl.base import Base, Estimates, EstimatesBySource, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, batch_without_base, concatenate, newest
 from tau_live.rl.config import PPOConfig
+from tau_live.rl.net import Net
 from tau_live.rl.policy import Policy, base_logits
 from tau_live.rl.state import Adam, LearnerState
 from tau_live.rl.surrogate import (
@@ -116,7 +117,9 @@ class TrainingResult(NamedTuple):
         weights: ``[cross_width]``, the scorer.
         critic: ``[critic_width]``, what the critic adds to its regression, in units of the returns'
             deviation.
-        adam: The optimiser's moments.
+        net: The network, its values in the same units.
+        adam: The optimiser's moments, of scorer and critic.
+        net_adam: The optimiser's moments of the network.
         epochs: Passes started.
         early_stop: Whether the divergence ended them.
         gradient_norm: Norm of the scorer's gradient before clipping, mean over the steps.
@@ -125,7 +128,9 @@ class TrainingResult(NamedTuple):
 
     weights: FloatArray
     critic: FloatArray
+    net: Net
     adam: Adam
+    net_adam: Adam
     epochs: int
     early_stop: bool
     gradient_norm: float
@@ -155,7 +160,9 @@ def train(
     decisions, split = len(training_batch.batch.chosen), len(policy.weights)
     parts = -(-decisions // config.minibatch)
     before = np.concatenate([policy.weights, (policy.critic - state.value_base) / unit])
-    linear, adam = before.copy(), state.adam.writable_copy()  # both are changed in place
+    linear, adam = before.copy(), state.adam.writable_copy()  # changed in place, as the network is
+    net_before = policy.net.scale_values(1.0 / unit)
+    net, net_adam = net_before.writable_copy(), state.net_adam.writable_copy()
     epochs = epochs_for(config, rollouts)
     norms: list[float] = []
     epochs_run, early_stop = 0, False
@@ -171,6 +178,7 @@ def train(
             targets,
             linear[:split],
             linear[split:],
+            net=net,
             config=config,
         )
         log_ratios = (step.logprobs - targets.logprobs)[training_batch.acting[part]]
@@ -179,17 +187,22 @@ def train(
             break
         norms.append(_clip_norm(step.weights, config.gradient_norm))
         _clip_norm(step.critic, config.gradient_norm)
+        _clip_norm(step.net, config.gradient_norm)
         gradient = np.concatenate([step.weights, step.critic])
         adam = adam.descend(linear, gradient, learning_rate=config.learning_rate)
+        net_adam = net_adam.descend(net.flat, step.net, learning_rate=config.net_learning_rate)
         yield_gil()
+    is_same = np.array_equal(linear, before) and np.array_equal(net.flat, net_before.flat)
     return TrainingResult(
         linear[:split],
         linear[split:],
+        net.frozen(),
         adam.frozen(),
+        net_adam.frozen(),
         epochs_run,
         early_stop,
         float(np.mean(norms)) if norms else 0.0,
-        not np.array_equal(linear, before),
+        not is_same,
     )
 
 
@@ -331,8 +344,10 @@ def _train_actor(
             policy,
             weights=frozen(trained.weights),
             critic=frozen(state_after_base.value_base + unit * trained.critic),
+            net=trained.net.scale_values(unit),
         ),
         adam=trained.adam,
+        net_adam=trained.net_adam,
         advantage_scale=training_batch.advantage_scale,
     )
     return Update(_count(state, updates=1), diagnostics, None, False)
@@ -372,10 +387,12 @@ def _measure(
     config: PPOConfig,
 ) -> Diagnostics:
     batch, targets = training_batch.batch, training_batch.targets
-    result = objective(batch, targets, trained.weights, trained.critic, config=config)
+    result = objective(
+        batch, targets, trained.weights, trained.critic, net=trained.net, config=config
+    )
     log_ratios = (result.logprobs - targets.logprobs)[training_batch.acting]
     ratios = np.exp(log_ratios)
-    after = choices(batch, trained.weights).probabilities
+    after = choices(batch, trained.weights, trained.net).probabilities
     surest = np.maximum.reduceat(after, batch.starts[:-1])[training_batch.acting]
     return replace(
         diagnostics,
@@ -463,6 +480,7 @@ def _base_step(
     value_base = state_counted.expectation(now.price)
     policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))
     state_after_base = replace(state_counted, policy=policy, value_base=frozen(value_base))
+    state_after_base = state_after_base.add_features(data.contexts.slots, data.rows.slots)
     return state_counted, state_after_base, data, base_kl
 
 
@@ -504,7 +522,7 @@ def _update_trust(state: LearnerState, fresh: Trajectories, config: PPOConfig) -
     data = batch(policy, fresh)
     ours = np.flatnonzero(np.isfinite(fresh.propensity))
     data = data.select(ours)
-    probabilities = choices(data, policy.weights).probabilities
+    probabilities = choices(data, policy.weights, policy.net).probabilities
     return state.update_trust(data, rewards_to_go(fresh, gamma=config.gamma)[ours], probabilities)
 
 
@@ -553,7 +571,7 @@ def _move_base(
         fresh: The new decisions, on which the divergence is measured.
         bound: Largest divergence, in nats.
     """
-    old = choices(batch(before, fresh), before.weights).probabilities
+    old = choices(batch(before, fresh), before.weights, before.net).probabilities
     yield_gil()
     new = data.select(np.arange(len(fresh.encoded)))
     if before.base.kernel.is_trusted or goal.kernel.is_trusted:
@@ -569,7 +587,7 @@ def _move_base(
         exploration = (1.0 - share) * before.base.exploration + share * goal.exploration
         base = goal._replace(exploration=exploration)
         ridge = base_logits(base, estimates, new.starts, new.explored)
-        moved = choices(new._replace(base=preferred + ridge), policy.weights)
+        moved = choices(new._replace(base=preferred + ridge), policy.weights, policy.net)
         divergence = _divergence(old, moved.probabilities) / len(new.chosen)
         if divergence <= bound:
             break

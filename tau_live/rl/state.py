@@ -26,6 +26,7 @@ from tau_live.rl.crossing import (
     rows,
 )
 from tau_live.rl.kernel import Kernels, features
+from tau_live.rl.net import widen
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.throttle import yield_gil
@@ -138,7 +139,8 @@ class LearnerState:
 
     Attributes:
         policy: The newest version.
-        adam: The optimiser's moments.
+        adam: The optimiser's moments, of scorer and critic.
+        net_adam: The optimiser's moments of the network.
         moments: Moments of all numbers seen in features.
         scale: The scale of the next version; the sums below are under it.
         scaled_rollouts: How many rollouts that scale was made from.
@@ -152,6 +154,7 @@ class LearnerState:
 
     policy: Policy
     adam: Adam
+    net_adam: Adam
     moments: Moments
     scale: Scale
     scaled_rollouts: int
@@ -169,6 +172,7 @@ class LearnerState:
         return cls(
             policy=policy,
             adam=Adam.initial(config.cross_width + critic_width(config.width)),
+            net_adam=Adam.initial(policy.net.shape.size),
             moments=Moments.empty(config.width),
             scale=Scale.initial(config.width),
             scaled_rollouts=0,
@@ -280,6 +284,23 @@ class LearnerState:
         )
         return replace(self, kernels=kernels)
 
+    def add_features(self, contexts: IntArray, options: IntArray) -> "LearnerState":
+        """Return the state whose network knows these features.
+
+        Args:
+            contexts: Slots, in the order in which they came.
+            options: The same for options.
+        """
+        before = self.policy.net
+        net = before.including(contexts, options)
+        if net is before:
+            return self
+        *moments, steps = self.net_adam
+        first, second = (frozen(widen(moment, before.shape, net.shape)) for moment in moments)
+        return replace(
+            self, policy=replace(self.policy, net=net), net_adam=Adam(first, second, steps)
+        )
+
     def forget(
         self, options: IntArray, *, penalty: float, rng: np.random.Generator
     ) -> "LearnerState":
@@ -305,7 +326,9 @@ class LearnerState:
             self,
             action_fit=self.action_fit.forget(slots, penalty=penalty, rng=rng),
             kernels=self.kernels.forget(options),
-            policy=replace(self.policy, weights=frozen(weights)),
+            policy=replace(
+                self.policy, weights=frozen(weights), net=self.policy.net.forget(options)
+            ),
         )
 
     def expectation(self, multiplier: float) -> FloatArray:
@@ -324,6 +347,7 @@ class LearnerState:
         return {
             **self.policy.arrays(),
             **self.adam.arrays("adam"),
+            **self.net_adam.arrays("net_adam"),
             **self.moments.arrays(),
             **self.action_fit.arrays("action"),
             **self.kernels.arrays(),
@@ -353,6 +377,7 @@ class LearnerState:
             adam=Adam.from_arrays(
                 arrays, "adam", size=config.cross_width + critic_width(config.width)
             ),
+            net_adam=Adam.from_arrays(arrays, "net_adam", size=policy.net.shape.size),
             moments=Moments.from_arrays(arrays, width=config.width),
             scale=Scale.from_arrays(arrays, "next_scale", width=config.width),
             scaled_rollouts=int(scaled[0]),

@@ -10,6 +10,7 @@ from tau_live.rl.batch import Batch, Trajectories
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.crossing import AdvantageScale
 from tau_live.rl.gae import Steps, batched_vtrace, reverse_scan
+from tau_live.rl.net import Forward, Net
 from tau_live.rl.policy import exploration_floor
 from tau_live.rl.state import LearnerState
 
@@ -64,6 +65,7 @@ class Objective(NamedTuple):
         total: ``policy + value coefficient * value - entropy coefficient * entropy``.
         weights: ``[cross_width]``, gradient of ``total``.
         critic: ``[critic_width]``, gradient of ``total``.
+        net: Gradient of ``total`` by the network's parameters.
         logprobs: ``[N]``, of the choices.
     """
 
@@ -73,13 +75,23 @@ class Objective(NamedTuple):
     total: float
     weights: FloatArray
     critic: FloatArray
+    net: FloatArray
     logprobs: FloatArray
 
 
-def choices(batch: Batch, weights: FloatArray) -> Choices:
-    """Return the probabilities under these weights, with logs and entropies."""
+def choices(batch: Batch, weights: FloatArray, net: Net) -> Choices:
+    """Return the probabilities under these weights and this network, with logs and entropies."""
+    return _choices_from(batch, weights, forward(batch, net).scores)
+
+
+def forward(batch: Batch, net: Net) -> Forward:
+    """Return the network's forward pass of these decisions."""
+    return net.forward(batch.contexts, batch.rows, batch.starts)
+
+
+def _choices_from(batch: Batch, weights: FloatArray, scores: FloatArray) -> Choices:
     starts, counts = batch.starts[:-1], batch.counts
-    logits = batch.options.dot(weights) + batch.base
+    logits = batch.options.dot(weights) + scores + batch.base
     shares = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), counts))
     softmax = shares / np.repeat(np.add.reduceat(shares, starts), counts)
     kept, least = exploration_floor(counts, batch.explored, epsilon=batch.epsilon)
@@ -100,6 +112,7 @@ def objective(
     weights: FloatArray,
     critic: FloatArray,
     *,
+    net: Net,
     config: PPOConfig,
 ) -> Objective:
     """Return the loss of a batch and its exact gradient.
@@ -112,7 +125,8 @@ def objective(
         policy are those of Hilton et al. 2022, arXiv:2110.00641, equation 3 (decoupled clip), cut
         at 1.
     """
-    policy_choices = choices(batch, weights)
+    output = forward(batch, net)
+    policy_choices = _choices_from(batch, weights, output.scores)
     acting = targets.weights > 0.0
     actors = max(int(acting.sum()), 1)
     ratios = np.exp(policy_choices.logprobs - targets.logprobs)
@@ -120,7 +134,7 @@ def objective(
     cut = np.clip(ratios, 1.0 - config.clip, 1.0 + config.clip) * targets.advantages
     policy = -float((targets.weights * np.minimum(plain, cut)).sum()) / actors
     entropy = float(policy_choices.entropies[acting].sum()) / actors
-    errors = batch.contexts.dot(critic) - targets.returns
+    errors = batch.contexts.dot(critic) + output.values - targets.returns
     value = 0.5 * float((errors**2).mean())
 
     slopes = np.where(plain <= cut, -targets.weights * plain / actors, 0.0)
@@ -134,6 +148,7 @@ def objective(
         policy + config.value_coefficient * value - config.entropy_coefficient * entropy,
         batch.options.transposed_dot(by_logit, len(weights)),
         batch.contexts.transposed_dot(by_value, len(critic)),
+        net.gradient(output, by_logit, by_value),
         policy_choices.logprobs,
     )
 
@@ -210,14 +225,14 @@ def build_batch(
         new: How many rollouts are new.
     """
     policy = after_base.policy
-    logprobs = choices(batch, policy.weights).logprobs
+    logprobs = choices(batch, policy.weights, policy.net).logprobs
     known = np.isfinite(everything.propensity)
     propensities = np.where(known, everything.propensity, 1.0)
     traces = np.where(known, np.minimum(np.exp(logprobs) / propensities, 1.0), 1.0)
     steps = Steps(
         everything.reward,
         everything.discount * config.gamma,
-        batch.contexts.dot(before.policy.critic),
+        batch.contexts.dot(before.policy.critic) + forward(batch, before.policy.net).values,
         everything.bootstrap,
         everything.length,
     )

@@ -2,8 +2,8 @@
 
 Ours is what every learner runs (``tau_live.rl.ppo.update``): rollouts into the regressions, the
 base after them, GAE, and PPO's steps. The peer does PPO's steps alone, on as many decisions with as
-many numbers and options, as many epochs and minibatches, two networks half its default width, one
-core. Nothing ends either early.
+many numbers and options, as many epochs and minibatches, two networks of the same width, one core.
+Nothing ends either early.
 """
 
 from time import process_time
@@ -23,7 +23,6 @@ NUMBERS = 4
 OPTIONS = ("left", "right")
 EPOCHS = 10
 MINIBATCHES = (64, 256)
-PEER_WIDTH = 32
 POLICY = PolicyConfig()
 FAR = 1e9
 """A divergence that nothing reaches."""
@@ -64,7 +63,7 @@ def _measured(rounds: int, minibatch: int, epochs: int) -> Measured:
                 fresh.reward - fresh.value,
                 fresh.reward,
             ),
-            width=PEER_WIDTH,
+            width=POLICY.net_width,
             minibatch=minibatch,
             epochs=epochs,
         )

@@ -93,7 +93,7 @@ def test_it_shows_features_terms_rewards_and_credit(learned: Path, run: Run) -> 
     assert result.exit_code == 0, result.stderr
     for said in ("context words", "usd=0.1", "ridge estimate", "kernel estimate",
                  "uncertainty bonus", "ppo residual",
-                 "host default", "not allowed", "not explored", "reward speed",
+                 "ppo network", "host default", "not allowed", "not explored", "reward speed",
                  "0.5 for this decision",
                  "for the whole run", "return", "advantage", "gate", "pass",
                  f"version {one.policy_version}", "recomputed: the same"):  # fmt: skip

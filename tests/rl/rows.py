@@ -1,6 +1,7 @@
 """Rows of features made up for tests, and what is known of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from tau_live.rl.base import Base
 from tau_live.rl.crossing import Crossed, Scale, cross, rows
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.kernel import Kernel, KernelInput
+from tau_live.rl.net import Net
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.recursive import LEFT_OUT
 
@@ -69,6 +71,13 @@ def known(
         20.0,
         1.0,
     )
+
+
+def networked(rng: np.random.Generator, config: PolicyConfig) -> Net:
+    """Return a network that knows half of the slots, and has learned something about each."""
+    of = rng.permutation(config.width)[: config.width // 2].astype(np.int64)
+    net = Net.initial(config.net_width, slots=config.width).including(of, of[::-1])
+    return replace(net, flat=frozen(net.flat + 0.3 * rng.normal(size=len(net.flat))))
 
 
 def heard(

@@ -12,6 +12,7 @@ from tau_live.rl.features import encode
 from tau_live.rl.policy import (
     HOST_DEFAULT,
     KERNEL,
+    NETWORK,
     RESIDUAL,
     RIDGE,
     UNCERTAINTY,
@@ -19,7 +20,7 @@ from tau_live.rl.policy import (
     PolicyConfig,
     terms,
 )
-from tests.rl.rows import heard, known
+from tests.rl.rows import heard, known, networked
 from tests.rl.tasks import Product, lived
 
 CONFIG = PolicyConfig(epsilon=0.1)
@@ -32,6 +33,7 @@ def trained(seed: int) -> Policy:
     return replace(
         Policy.initial(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width)),
+        net=networked(rng, CONFIG),
         base=known(
             rng,
             CONFIG.cross_width,
@@ -94,7 +96,7 @@ def test_of_an_untrained_policy_only_the_hosts_default_adds_anything() -> None:
     found = terms(Policy.initial(CONFIG), encode({}, OPTIONS), default=2, allowed=None)
 
     assert found[HOST_DEFAULT].tolist() == [0.0, 0.0, CONFIG.default_bonus]
-    assert not any(found[name].any() for name in (RIDGE, KERNEL, UNCERTAINTY, RESIDUAL))
+    assert not any(found[name].any() for name in (RIDGE, KERNEL, UNCERTAINTY, RESIDUAL, NETWORK))
 
 
 def test_what_does_not_fit_the_policy_is_refused() -> None:

@@ -85,7 +85,7 @@ def test_served_learned_from_and_explained_they_have_the_same_probabilities(
     found = policy.probabilities(encoded, default=default, allowed=allowed, explored=explored)
 
     data = batch(policy, one(encoded, default, allowed=allowed, explored=explored))
-    learned = choices(data, policy.weights).probabilities
+    learned = choices(data, policy.weights, policy.net).probabilities
     np.testing.assert_allclose(found[may], learned, rtol=1e-7, atol=1e-12)
     told = terms(policy, encoded, default=default, allowed=allowed, explored=explored)
     logits = np.sum(list(told.values()), axis=0)[may]

@@ -104,6 +104,7 @@ def test_the_gradient_turns_away_from_what_costs_more_than_it_earns() -> None:
             learned.targets,
             policy.weights,
             policy.critic,
+            net=policy.net,
             config=PPOConfig(entropy_coefficient=0.0),
         )
         step = learned.batch.options.dot(-found.weights)

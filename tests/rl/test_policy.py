@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tau_live.rl.arrays import BoolArray, FloatArray, frozen
 from tau_live.rl.crossing import Scale, critic_width
 from tau_live.rl.features import Encoded, encode
+from tau_live.rl.net import Net
 from tau_live.rl.policy import Policy, PolicyConfig, sample
 from tests.rl.digests import digest_of
-from tests.rl.rows import heard, known
+from tests.rl.rows import heard, known, networked
 
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
 HEARD = ("o0", "o1", "o3")
@@ -24,6 +25,7 @@ def trained(seed: int, config: PolicyConfig = CONFIG, *, size: float = 1.0) -> P
     return replace(
         Policy.initial(config),
         weights=frozen(rng.normal(size=config.cross_width) * size),
+        net=networked(rng, config),
         base=known(
             rng, config.cross_width, config.ridge_width, kernel=heard(rng, config.width, HEARD)
         ),
@@ -178,7 +180,8 @@ def test_a_masked_default_gives_its_bonus_to_nobody() -> None:
 def test_numbers_are_scaled_by_what_the_version_knows() -> None:
     critic = trained(4).critic.copy()
     critic[33:] = 0.0  # of products of features
-    policy = replace(trained(4), critic=frozen(critic))
+    net = Net.initial(CONFIG.net_width, slots=CONFIG.width)
+    policy = replace(trained(4), critic=frozen(critic), net=net)
     raw = encode({"x": 3.0}, [("a", None), ("b", None)], width=32)
     slot = int(raw.indices[1])
 
@@ -250,6 +253,7 @@ def test_a_version_cannot_be_changed() -> None:
         ("epsilon", float("nan")),
         ("default_bonus", -1.0),
         ("default_fade", 0.0),
+        ("net_width", 257),
         ("kernels", -1),
         ("kernels", 1_025),
     ],

@@ -129,7 +129,7 @@ def test_too_little_to_learn_from_is_skipped_and_counted(fresh: Trajectories, re
 
 def test_steps_too_short_to_change_a_weight_are_not_said_to_be_taken() -> None:
     state = LearnerState.initial(SMALL)
-    still = PPOConfig(learning_rate=5e-324)
+    still = PPOConfig(learning_rate=5e-324, net_learning_rate=5e-324)
 
     found = updated(state, one_step([1.0, 0.0] * 4), config=still)
 
@@ -243,7 +243,7 @@ def test_the_oldest_are_left_out_where_the_effective_sample_would_be_too_small()
 
 def test_the_critic_is_the_regression_and_what_steps_add_to_it() -> None:
     state = LearnerState.initial(SMALL)
-    still, moving = PPOConfig(learning_rate=1e-12), PPOConfig()
+    still, moving = PPOConfig(learning_rate=1e-12, net_learning_rate=1e-12), PPOConfig()
     fresh = [one_step([1.0, 0.0, 1.0, 1.0] * 2), one_step([0.0, 0.0, 1.0, 0.0] * 2)]
 
     once = updated(state, fresh[0], config=moving).state

@@ -12,11 +12,11 @@ from tau_live.rl.config import PPOConfig
 from tau_live.rl.crossing import Scale, critic_width, cross, rows
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.surrogate import Targets, choices, objective
+from tau_live.rl.surrogate import Targets, choices, forward, objective
 from tests.rl.reference_loss import PPOCoefficients, PPOSamples, ppo_loss
-from tests.rl.rows import crossed, known
+from tests.rl.rows import crossed, known, networked
 
-CONFIG = PolicyConfig(width=16, cross_width=32, ridge_width=16)
+CONFIG = PolicyConfig(width=16, cross_width=32, ridge_width=16, net_width=4)
 DECISIONS = 24
 
 
@@ -24,6 +24,7 @@ def policy(rng: np.random.Generator) -> Policy:
     return replace(
         Policy.initial(CONFIG),
         weights=frozen(rng.normal(size=CONFIG.cross_width) * 0.3),
+        net=networked(rng, CONFIG),
         base=known(rng, CONFIG.cross_width, CONFIG.ridge_width)._replace(sharpness=0.3),
         critic=frozen(rng.normal(size=critic_width(CONFIG.width))),
         scale=Scale(frozen(rng.normal(size=32)), frozen(rng.uniform(0.5, 2.0, size=32))),
@@ -86,7 +87,7 @@ def held(rng: np.random.Generator) -> Trajectories:
 
 def targets(data: Batch, start: Policy, rng: np.random.Generator) -> Targets:
     """Ratios from far below to far above the clip, advantages of both signs, some no actors."""
-    now = choices(data, start.weights).logprobs
+    now = choices(data, start.weights, start.net).logprobs
     return Targets(
         now + rng.choice([-0.6, -0.1, 0.0, 0.1, 0.6], size=DECISIONS),
         rng.normal(size=DECISIONS),
@@ -106,13 +107,15 @@ def test_the_gradient_equals_finite_differences(
     data = batch(start, made(rng))
     wanted = targets(data, start, rng)
     data, config = data._replace(epsilon=epsilon), PPOConfig(entropy_coefficient=0.05)
-    split = len(start.weights)
-    parameters = np.concatenate([start.weights, start.critic])
+    ends = np.cumsum([len(start.weights), len(start.critic)])
+    parameters = np.concatenate([start.weights, start.critic, start.net.flat])
 
-    found = objective(data, wanted, start.weights, start.critic, config=config)
+    found = objective(data, wanted, start.weights, start.critic, net=start.net, config=config)
 
     def total(at: FloatArray) -> float:
-        return objective(data, wanted, at[:split], at[split:], config=config).total
+        weights, critic, flat = np.split(at, ends)
+        net = replace(start.net, flat=flat)
+        return objective(data, wanted, weights, critic, net=net, config=config).total
 
     step = 1e-5
     expected = np.array(
@@ -121,10 +124,10 @@ def test_the_gradient_equals_finite_differences(
             for one in np.eye(len(parameters))
         ]
     )
-    gradient = np.concatenate([found.weights, found.critic])
+    gradient = np.concatenate([found.weights, found.critic, found.net])
     clipped = np.abs(np.exp(found.logprobs - wanted.logprobs) - 1.0) > 0.2
     assert clipped.any() and not clipped.all()
-    for part, truth in zip(np.split(gradient, [split]), np.split(expected, [split]), strict=True):
+    for part, truth in zip(np.split(gradient, ends), np.split(expected, ends), strict=True):
         assert np.linalg.norm(part - truth) <= 1e-6 * np.linalg.norm(truth) + 1e-12
 
 
@@ -135,10 +138,10 @@ def test_the_loss_is_the_references_where_every_decision_weighs_the_same(seed: i
     data = batch(start, trajectories(rng))
     wanted = targets(data, start, rng)._replace(weights=np.ones(DECISIONS))
 
-    found = objective(data, wanted, start.weights, start.critic, config=PPOConfig())
+    found = objective(data, wanted, start.weights, start.critic, net=start.net, config=PPOConfig())
 
-    now = choices(data, start.weights)
-    values = data.contexts.dot(start.critic)
+    now = choices(data, start.weights, start.net)
+    values = data.contexts.dot(start.critic) + forward(data, start.net).values
     samples = PPOSamples(
         wanted.logprobs, now.logprobs, wanted.advantages, wanted.returns, values, now.entropies
     )
@@ -152,7 +155,7 @@ def test_all_ratios_are_1_at_the_start() -> None:
     rng = np.random.default_rng(0)
     start = policy(rng)
     data = batch(start, trajectories(rng))
-    before = choices(data, start.weights)
+    before = choices(data, start.weights, start.net)
     wanted = targets(data, start, rng)._replace(logprobs=before.logprobs)
 
     found = objective(
@@ -160,6 +163,7 @@ def test_all_ratios_are_1_at_the_start() -> None:
         wanted,
         start.weights,
         start.critic,
+        net=start.net,
         config=PPOConfig(entropy_coefficient=0.0),
     )
 
@@ -179,8 +183,8 @@ def test_the_batch_says_what_the_policy_says(
 
     data = batch(start, played)
 
-    found = choices(data, start.weights)
-    values = data.contexts.dot(start.critic)
+    found = choices(data, start.weights, start.net)
+    values = data.contexts.dot(start.critic) + forward(data, start.net).values
     for n, (encoded, mask) in enumerate(zip(played.encoded, played.masks, strict=True)):
         default = int(played.default[n])
         expected = start.probabilities(
@@ -208,13 +212,16 @@ def test_the_loss_does_not_depend_on_the_order_of_decisions() -> None:
         wanted.select(order),
         start.weights,
         start.critic,
+        net=start.net,
         config=PPOConfig(),
     )
 
-    expected = objective(data, wanted, start.weights, start.critic, config=PPOConfig())
+    expected = objective(
+        data, wanted, start.weights, start.critic, net=start.net, config=PPOConfig()
+    )
     assert found.total == pytest.approx(expected.total, rel=1e-12)
     np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.critic, expected.critic, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.net, expected.net, rtol=1e-9, atol=1e-12)
 
 
 def test_the_loss_does_not_depend_on_the_order_of_options() -> None:
@@ -241,6 +248,7 @@ def test_the_loss_does_not_depend_on_the_order_of_options() -> None:
             wanted,
             start.weights,
             start.critic,
+            net=start.net,
             config=PPOConfig(),
         ).total
 
