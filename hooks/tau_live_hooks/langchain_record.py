@@ -17,7 +17,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 
 from tau_live.core import events as ev
 from tau_live.core.errors import pass_on
-from tau_live.core.records import rollout_id_of
+from tau_live.core.records import JsonObject, rollout_id_of
 from tau_live.decisions.runs import RunHandle, ending_of, error_of
 from tau_live.runtime import api
 from tau_live.runtime.adapters import InForce
@@ -48,7 +48,7 @@ _SHORTENS: Mapping[str, str] = {
 }
 
 
-_NOTHING: Mapping[str, object] = MappingProxyType({})
+_NOTHING: JsonObject = MappingProxyType({})
 _LIMITS = frozenset(
     {"GraphRecursionError", "ModelCallLimitExceededError", "ToolCallLimitExceededError"}
 )
@@ -124,14 +124,14 @@ class Step:
         self.pending: tuple[Pending[Any], Any] | None = None
         self.over = False
         self.streaming = False
-        self.label: dict[str, object] = {}
+        self.label: ev.Fields = {}
 
     def fail(self, error: BaseException) -> None:
         """Note that it failed just now."""
         self.over = True
         self.failure = error, time.time(), since(self.started_at)
 
-    def raw(self) -> dict[str, object]:
+    def raw(self) -> JsonObject:
         """Return its details that have no field of their own."""
         outer = self.outer_step()
         return {"step": outer} if outer else {}
@@ -168,13 +168,13 @@ class HostRun:
         self.inner: list[HostRun] = []
         """Runs inside it that wait, and that only this run's resumption resumes."""
         self.handoff_targets: set[str] = set()
-        self.metadata: Mapping[str, object] = _NOTHING
+        self.metadata: JsonObject = _NOTHING
         self._turn_superstep = ""
         self._turn_tasks: set[str] = set()
         self.message_keys: OrderedDict[Hashable, None] = OrderedDict()
         self._failed_tasks: set[str] = set()
 
-    def within(self, step: Step) -> dict[str, object]:
+    def within(self, step: Step) -> ev.Fields:
         """Return the ids of a step: of its span, and of the turn or the step around it."""
         turn = step.turn
         if turn is None or step.kind == "step":
@@ -182,7 +182,7 @@ class HostRun:
         return {"span_id": step.id, "turn": turn, "parent_span_id": f"turn:{turn}"}
 
     def start_step(
-        self, step: Step, kind: str, raw: Mapping[str, object], *, at: float | None = None
+        self, step: Step, kind: str, raw: JsonObject, *, at: float | None = None
     ) -> None:
         """Report the start of a node, a link or a retriever, now or at a time in epoch seconds."""
         step.turn = self.book.turn
@@ -227,7 +227,7 @@ class HostRun:
             if op is not None:
                 self.book.tell(ev.Context, {"op": op, "after": len(messages)})
 
-    def start_model(self, step: Step, fields: Mapping[str, object], messages: Any) -> None:
+    def start_model(self, step: Step, fields: ev.Fields, messages: Any) -> None:
         """Report a model's request; each is a new turn, but for one that runs beside another."""
         beside = step.superstep and step.superstep == self._turn_superstep
         if not beside or step.task in self._turn_tasks or self.book.turn is None:
@@ -337,7 +337,7 @@ class HostRun:
                 run.abandon()
 
 
-def outcome_of(error: BaseException | None, status: ev.Status | None = None) -> dict[str, object]:
+def outcome_of(error: BaseException | None, status: ev.Status | None = None) -> ev.Fields:
     """Return the status and error of a step that raised ``error``, or nothing if it is ``None``."""
     if error is None:
         return {"status": status or ev.Status.OK}

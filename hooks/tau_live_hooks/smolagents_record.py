@@ -27,6 +27,7 @@ from tau_live_hooks import smolagents_events
 from tau_live_hooks.common import (
     Border,
     RunBook,
+    Situation,
     as_text,
     content_of,
     enclosing_run,
@@ -97,7 +98,7 @@ class HostRun:
             count = self._spans[call_id]
         return f"tool:{call_id}" if count == 1 else f"tool:{call_id}#{count}"
 
-    def start_model(self, request: Mapping[str, object], *, inside: str | None) -> str:
+    def start_model(self, request: ev.Fields, *, inside: str | None) -> str:
         """Report a request, and a turn if none is open; return the id of the request's span."""
         if self.book.turn is None:
             self._begin_turn()
@@ -126,7 +127,7 @@ class HostRun:
             self._announced = [call for call in self._announced if call is not match]
         return as_text(match.id)
 
-    def situation(self, **more: object) -> dict[str, object]:
+    def situation(self, **more: object) -> Situation:
         """Return the situation before a choice."""
         agent, task = self.agent, self.given.get("task")
         known = {
@@ -374,7 +375,7 @@ class _Call(NamedTuple):
     id: str
     span: str
     name: str
-    started: dict[str, object]
+    started: ev.Fields
     is_answer: bool
 
 

@@ -36,6 +36,7 @@ from tau_live.core.events import (
     ErrorInfo,
     Event,
     Fidelity,
+    Fields,
     Message,
     ModelEnd,
     Policy,
@@ -49,7 +50,7 @@ from tau_live.core.events import (
     TurnStart,
 )
 from tau_live.core.hookspecs import Register, Translator, hookimpl
-from tau_live.core.records import Reason
+from tau_live.core.records import JsonObject, Reason
 from tau_live_hooks import tau_records
 
 _REMEMBERED = 4_096
@@ -349,7 +350,7 @@ class _Line:
     record: Any
     at: float
     stamped: bool
-    rest: dict[str, object]
+    rest: JsonObject
 
     @property
     def is_user(self) -> bool:
@@ -508,7 +509,7 @@ class TauStream:
             run.last_at, run.last_type = line.at, line.type
             run.stamped = run.stamped and line.stamped
 
-    def _emit_step(self, run: Run, line: _Line, more: dict[str, object]) -> None:
+    def _emit_step(self, run: Run, line: _Line, more: JsonObject) -> None:
         self._note(run, line)
         kind, fields = step(line.record, run)
         raw = {**line.rest, **fields.get("raw", {}), **more}
@@ -519,7 +520,7 @@ class TauStream:
         envelope = {"host": HOST, "run_id": run.run_id, "session_id": self.stream, "at": at}
         self._out.append(kind(**{**envelope, "seq": self._seq, "turn": run.turn, **fields}))
 
-    def _start(self, run: Run, at: float, raw: dict[str, object], fidelity: Fidelity) -> None:
+    def _start(self, run: Run, at: float, raw: JsonObject, fidelity: Fidelity) -> None:
         run.started = True
         run.last_at = at
         fields = {
@@ -533,7 +534,7 @@ class TauStream:
     def _close(self, run: Run, *, next_came: bool) -> None:
         self._end(run, verdict(run, next_came=next_came), {"last_type": run.last_type})
 
-    def _end(self, run: Run, how: Mapping[str, object], raw: dict[str, object]) -> None:
+    def _end(self, run: Run, how: Fields, raw: JsonObject) -> None:
         if not run.started:
             self._start(run, run.began_at, {}, Fidelity.INFERRED)
         run.ended = True
@@ -552,7 +553,7 @@ class TauStream:
         self._emit(RunEnd, run, run.last_at, fields)
 
 
-def _time_of(fields: Mapping[str, object]) -> float | None:
+def _time_of(fields: JsonObject) -> float | None:
     """Return the time of a line in epoch seconds, if it has one in one of the usual forms."""
     for name in ("timestamp_unix_ms", "timestamp", "ts"):
         seconds = _seconds(fields.get(name))

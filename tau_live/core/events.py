@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from math import isfinite
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from tau_live.core.errors import EventError
-from tau_live.core.records import Reason
+from tau_live.core.records import JsonObject, Reason
 
 E = TypeVar("E", bound="Event")
+
+Fields: TypeAlias = Mapping[str, object]
+"""Fields of an event by their names, before the writer's thread makes it."""
+
 VERSION = 1
 _LATEST = 2**53
 
@@ -138,7 +142,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     status: Status | None = None
     error: ErrorInfo | None = None
     fidelity: Fidelity = Fidelity.NATIVE
-    raw: Mapping[str, object] = msgspec.field(default_factory=dict)
+    raw: JsonObject = msgspec.field(default_factory=dict)
 
 
 def is_sound(event: object) -> bool:
@@ -219,7 +223,7 @@ class ModelStart(Event, frozen=True, kw_only=True):
     event: Literal["model.start"] = "model.start"
     model_requested: str | None = None
     provider: str | None = None
-    params: Mapping[str, object] = msgspec.field(default_factory=dict)
+    params: JsonObject = msgspec.field(default_factory=dict)
     messages: Content | None = None
     tools_offered: tuple[str, ...] = ()
     streaming: bool | None = None
@@ -460,7 +464,7 @@ class RunStart(Event, frozen=True, kw_only=True):
     instructions_hash: str | None = None
     trigger: str | None = None
     aliases: tuple[str, ...] = ()
-    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+    metadata: JsonObject = msgspec.field(default_factory=dict)
 
 
 class RunEnd(Event, frozen=True, kw_only=True):
@@ -507,8 +511,8 @@ class Decision(Event, frozen=True, kw_only=True):
     arm: str = "learner"
     share: float | None = None
     latency_us: float = 0.0
-    context: Mapping[str, object] = msgspec.field(default_factory=dict)
-    features: Mapping[str, object] = msgspec.field(default_factory=dict)
+    context: JsonObject = msgspec.field(default_factory=dict)
+    features: JsonObject = msgspec.field(default_factory=dict)
     encoded: bytes = b""
 
 
