@@ -180,12 +180,11 @@ def import_log(
             for batch in batches:
                 offline.store(batch)
             offline.finish()
-            outcome = offline.report(events=0, bad=[], bad_lines=0)
         finally:
             offline.close()
     except OSError as error:
         raise TauLiveError(f"cannot read log '{source.path}': {error}") from error
-    imported.rollouts, imported.refused = outcome.rollouts, outcome.refused
+    imported.rollouts, imported.refused = offline.rollouts, dict(offline.refused)
     imported.unseen = log.reader.unseen
     imported.lines_per_s = round(imported.lines / max(time.perf_counter() - began, 1e-9), 1)
     return imported
