@@ -159,6 +159,11 @@ def content_of(value: object) -> Content | None:
     return Content(text=_JSON.encode(plain(data, limits=CONTENT)))
 
 
+def tool_call(id_: object, name: object, args: object) -> ev.ToolCall:
+    """Return a call of a tool that a model's answer contains."""
+    return ev.ToolCall(id=as_text(id_), name=as_text(name), args=content_of(args))
+
+
 def situation_of(known: Situation, metadata: object = None) -> Situation:
     """Return the situation before a choice.
 

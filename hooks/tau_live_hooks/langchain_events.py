@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from functools import lru_cache
 from typing import Any
 
-from tau_live.core.events import Content, Fields, ToolCall
+from tau_live.core.events import Content, Fields
 from tau_live.core.records import JsonObject
 from tau_live.core.sanitize import plain
-from tau_live_hooks.common import as_text, content_of, few, positive_counts
+from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 ROLES: Mapping[str, str] = {
     "human": "user",
@@ -178,11 +178,7 @@ def answer_of(response: Any, messages: Sequence[Any]) -> Fields:
         "response_id": next((as_text(id_) for id_ in ids if id_), None),
         "finish_reasons": tuple(as_text(reason) for reason in reasons if reason),
         "tool_calls": tuple(
-            ToolCall(
-                id=as_text(call.get("id") or ""),
-                name=as_text(call["name"]),
-                args=content_of(call.get("args")),
-            )
+            tool_call(call.get("id") or "", call["name"], call.get("args"))
             for message in messages
             for call in few(getattr(message, "tool_calls", None))
         ),

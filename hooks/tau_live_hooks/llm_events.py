@@ -6,9 +6,9 @@ Everything is read by name and may be missing: an older or newer host then repor
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tau_live.core.events import Content, Fields, ToolCall
+from tau_live.core.events import Content, Fields
 from tau_live.core.records import JsonObject
-from tau_live_hooks.common import as_text, content_of, few, positive_counts
+from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 _KINDS: Mapping[str, str] = {
     "TextPart": "text",
@@ -97,11 +97,7 @@ def answer_of(response: Any) -> Fields:
         "response_id": response.id,
         "finish_reasons": tuple(_reasons(response.response_json)),
         "tool_calls": tuple(
-            ToolCall(
-                id=as_text(call.tool_call_id or ""),
-                name=as_text(call.name),
-                args=content_of(call.arguments),
-            )
+            tool_call(call.tool_call_id or "", call.name, call.arguments)
             for call in few(response._tool_calls)  # noqa: SLF001
         ),
         "output": content_of(text_of(response) or None),

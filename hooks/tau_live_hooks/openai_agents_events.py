@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tau_live.core.events import Content, Fields, ToolCall
+from tau_live.core.events import Content, Fields
 from tau_live.core.records import JsonObject
-from tau_live_hooks.common import as_text, content_of, few, positive_counts
+from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 NO_OP = "no-op"
 """The host's id of traces and spans that it does not record."""
@@ -95,10 +95,8 @@ def answer_of(output: Any, *, keeps: bool) -> Fields:
     text = "".join(text_of(of(item, "content")) for item in messages)
     return {
         "tool_calls": tuple(
-            ToolCall(
-                id=as_text(of(item, "call_id")),
-                name=as_text(of(item, "name")),
-                args=content_of(of(item, "arguments")) if keeps else None,
+            tool_call(
+                of(item, "call_id"), of(item, "name"), of(item, "arguments") if keeps else None
             )
             for item in items
             if of(item, "type") == "function_call"

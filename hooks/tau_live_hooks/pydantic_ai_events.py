@@ -11,9 +11,9 @@ from typing import Any
 
 from tau_live.core import events as ev
 from tau_live.core.errors import suppress
-from tau_live.core.events import Content, ToolCall
+from tau_live.core.events import Content
 from tau_live.decisions.runs import ending_of
-from tau_live_hooks.common import RunBook, as_text, content_of, few, positive_counts
+from tau_live_hooks.common import RunBook, as_text, content_of, few, positive_counts, tool_call
 
 ROLES: Mapping[str, str] = {
     "system-prompt": "system",
@@ -94,11 +94,7 @@ def response_of(response: Any) -> ev.Fields:
         "response_id": getattr(response, "provider_response_id", None),
         "finish_reasons": () if reason is None else (as_text(reason),),
         "tool_calls": tuple(
-            ToolCall(
-                id=as_text(part.tool_call_id),
-                name=as_text(part.tool_name),
-                args=content_of(part.args),
-            )
+            tool_call(part.tool_call_id, part.tool_name, part.args)
             for part in few(response.parts)
             if part.part_kind == "tool-call"
         ),

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tau_live.core import events as ev
-from tau_live.core.events import ToolCall
 from tau_live.core.sanitize import plain
-from tau_live_hooks.common import Situation, as_text, content_of, few, positive_counts
+from tau_live_hooks.common import Situation, as_text, content_of, few, positive_counts, tool_call
 
 ANSWER = "final_answer"
 """The host's tool by which a model gives its final answer."""
@@ -95,7 +94,7 @@ def response_of(message: Any, model: Any) -> ev.Fields:
     used, id_ = getattr(raw, "model", None), getattr(raw, "id", None)
     choices = few(getattr(raw, "choices", None))
     reasons = [getattr(choice, "finish_reason", None) for choice in choices]
-    calls = [(call.id, call.function) for call in few(getattr(message, "tool_calls", None))]
+    calls = few(getattr(message, "tool_calls", None))
     return {
         "model_used": str.__str__(used) if isinstance(used, str) else model_name(model),
         "response_id": str.__str__(id_) if isinstance(id_, str) else None,
@@ -103,8 +102,7 @@ def response_of(message: Any, model: Any) -> ev.Fields:
             str.__str__(reason) for reason in reasons if isinstance(reason, str)
         ),
         "tool_calls": tuple(
-            ToolCall(id=as_text(id_), name=as_text(call.name), args=content_of(call.arguments))
-            for id_, call in calls
+            tool_call(call.id, call.function.name, call.function.arguments) for call in calls
         ),
         "output": content_of(getattr(message, "content", None) or None),
     }
