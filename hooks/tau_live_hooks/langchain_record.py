@@ -17,7 +17,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 
 from tau_live.core import events as ev
 from tau_live.core.errors import pass_on
-from tau_live.core.records import JsonObject, rollout_id_of
+from tau_live.core.records import JsonObject, Reason, rollout_id_of
 from tau_live.decisions.runs import RunHandle, ending_of, error_of
 from tau_live.runtime import api
 from tau_live.runtime.adapters import InForce
@@ -284,11 +284,11 @@ class HostRun:
         }
         names = _names(error)
         if names & _LIMITS or (error is None and self.at_limit):
-            fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+            fields |= {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
         elif "PIIDetectionError" in names:
-            fields |= {"status": ev.Status.VETOED, "reason": ev.Reason.SAFETY_BLOCKED}
+            fields |= {"status": ev.Status.VETOED, "reason": Reason.SAFETY_BLOCKED}
         elif names & _DRAINS:
-            fields |= {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
+            fields |= {"status": ev.Status.INTERRUPTED, "reason": Reason.INTERRUPTED}
         elif "ParentCommand" in names:
             error = None
         self.book.end(error, fields)
@@ -305,7 +305,7 @@ class HostRun:
         self._abandon_inner()
         self.book.handle.ended = False
         self.waits = False
-        outcome = {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
+        outcome = {"status": ev.Status.INTERRUPTED, "reason": Reason.INTERRUPTED}
         self.book.end(None, outcome)
 
     def _abandon_inner(self) -> None:

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from tau_live.core import events as ev
 from tau_live.core.errors import suppress
 from tau_live.core.gate import Kind
+from tau_live.core.records import Reason
 from tau_live.runtime import api
 from tau_live.runtime.adapters import InForce
 from tau_live_hooks import llm_events
@@ -159,7 +160,7 @@ class HostRun:
                 self.book.tell(ev.Message, {**message, **details})
             fields = {"output": content_of(self._output)}
         elif self._is_limit(error):
-            fields = {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+            fields = {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
         self.book.end(error, fields)
 
     def pause(self, error: Any) -> None:

@@ -41,7 +41,7 @@ from tau_live.core import events as ev
 from tau_live.core.errors import suppress
 from tau_live.core.events import Content, ErrorInfo
 from tau_live.core.gate import Kind
-from tau_live.core.records import JsonObject
+from tau_live.core.records import JsonObject, Reason
 from tau_live.core.settings.tables import Point
 from tau_live.decisions.runs import RunHandle, error_of
 from tau_live.runtime import api
@@ -532,16 +532,16 @@ class HostRun:
     def _outcome(self, result: Any, error: BaseException | None) -> ev.Fields:
         name = type(error).__name__
         if name.endswith("GuardrailTripwireTriggered") or self._tripped:
-            return {"status": ev.Status.VETOED, "reason": ev.Reason.SAFETY_BLOCKED}
+            return {"status": ev.Status.VETOED, "reason": Reason.SAFETY_BLOCKED}
         if name == "MaxTurnsExceeded":
-            return {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+            return {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
         if name in _LATE:
-            return {"status": ev.Status.ERROR, "reason": ev.Reason.TIMEOUT}
+            return {"status": ev.Status.ERROR, "reason": Reason.TIMEOUT}
         if error is not None:
             return {}
         output = getattr(result, "final_output", None)
         if output is None and getattr(self.streamed, "_cancel_mode", "none") != "none":
-            return {"status": ev.Status.CANCELLED, "reason": ev.Reason.CANCELLED}
+            return {"status": ev.Status.CANCELLED, "reason": Reason.CANCELLED}
         return {"output": self._content(output)}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from tau_live.core import events as ev
 from tau_live.core.errors import suppress
 from tau_live.core.events import Content
+from tau_live.core.records import Reason
 from tau_live.decisions.runs import ending_of
 from tau_live_hooks.common import RunBook, as_text, content_of, few, positive_counts, tool_call
 
@@ -267,12 +268,12 @@ class HostRun:
             self.report_messages(ctx.messages)
             name = type(error).__name__
             if name == "UsageLimitExceeded":
-                fields = {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+                fields = {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
             elif name == "ContentFilterError":
                 blocked = {"blocked": True, "rules": ("content_filter",)}
                 self.book.tell(ev.Policy, {"stage": "output", "mode": "block", **blocked})
             elif error is not None and _is_late(ctx, error):
-                fields = {"status": ev.Status.ERROR, "reason": ev.Reason.TIMEOUT}
+                fields = {"status": ev.Status.ERROR, "reason": Reason.TIMEOUT}
             elif error is None and result is not None:
                 fields = {"output": content_of(result.output)}
         finally:  # a run whose end cannot be reported in full still ends

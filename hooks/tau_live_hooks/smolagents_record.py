@@ -20,6 +20,7 @@ from uuid import uuid4
 from tau_live.core import events as ev
 from tau_live.core.errors import suppress
 from tau_live.core.gate import Kind
+from tau_live.core.records import Reason
 from tau_live.core.settings import Content
 from tau_live.decisions.runs import RunHandle, error_of
 from tau_live.runtime import api
@@ -176,12 +177,12 @@ class HostRun:
         fields: dict[str, object] = {}
         try:
             if self._is_limited:
-                fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+                fields |= {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
             if error is None:
                 fields["output"] = content_of(getattr(result, "output", result))
             elif self.is_interrupted(error):
                 self.book.tell(ev.RunInterrupt, {"reason": "interrupt"})
-                fields |= {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
+                fields |= {"status": ev.Status.INTERRUPTED, "reason": Reason.INTERRUPTED}
         finally:  # a run whose end cannot be reported in full still ends
             self.book.end(error, fields)
 

@@ -407,41 +407,6 @@ class Context(Event, frozen=True, kw_only=True):
     after: int | None = None
 
 
-__all__ = [
-    "KINDS",
-    "VERSION",
-    "Content",
-    "Context",
-    "Decision",
-    "ErrorInfo",
-    "Event",
-    "Fidelity",
-    "Handoff",
-    "Message",
-    "ModelEnd",
-    "ModelStart",
-    "Policy",
-    "Reason",
-    "Retry",
-    "Reward",
-    "RunEnd",
-    "RunInterrupt",
-    "RunResume",
-    "RunStart",
-    "Status",
-    "StepEnd",
-    "StepStart",
-    "TauError",
-    "ToolCall",
-    "ToolEnd",
-    "ToolStart",
-    "TurnEnd",
-    "TurnStart",
-    "decode",
-    "encode",
-]
-
-
 class RunStart(Event, frozen=True, kw_only=True):
     """A run starts; it may arrive after other events of the run.
 
