@@ -17,7 +17,7 @@ from typing import Any
 
 from tau_live.core.errors import pass_on, suppress
 from tau_live.core.gate import Kind
-from tau_live.core.records import JsonObject
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings.tables import Point
 from tau_live.runtime.adapters import InForce
 from tau_live_hooks.common import Border, Situation, as_text, few, situation_of

@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from tau_live.core.events import Content, Fields
-from tau_live.core.records import JsonObject
-from tau_live.core.sanitize import plain
+from tau_live.core.sanitize import JsonObject, plain
 from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 ROLES: Mapping[str, str] = {

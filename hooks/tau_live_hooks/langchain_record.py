@@ -17,7 +17,8 @@ from langchain_core.callbacks import BaseCallbackHandler
 
 from tau_live.core import events as ev
 from tau_live.core.errors import pass_on
-from tau_live.core.records import JsonObject, Reason, rollout_id_of
+from tau_live.core.records import Reason, rollout_id_of
+from tau_live.core.sanitize import JsonObject
 from tau_live.decisions.runs import RunHandle, ending_of, error_of
 from tau_live.runtime import api
 from tau_live.runtime.adapters import InForce

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tau_live.core.events import Content, Fields
-from tau_live.core.records import JsonObject
+from tau_live.core.sanitize import JsonObject
 from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 _KINDS: Mapping[str, str] = {

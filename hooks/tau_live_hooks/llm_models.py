@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import llm
 
 from tau_live.core.errors import pass_on
-from tau_live.core.records import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class RoutedRequest:
     system: str | None = None
     tools: tuple[str, ...] | None = None
 
-    def options_set(self) -> JsonObject:
+    def options_set(self) -> dict[str, object]:
         """Return the options as they were given."""
         options = self.prompt.options if self.options is None else self.options
         return dict(options.model_dump(exclude_unset=True, exclude_none=True))

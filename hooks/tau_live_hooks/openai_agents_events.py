@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tau_live.core.events import Content, Fields
-from tau_live.core.records import JsonObject
+from tau_live.core.sanitize import JsonObject
 from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 NO_OP = "no-op"

@@ -41,7 +41,8 @@ from tau_live.core import events as ev
 from tau_live.core.errors import suppress
 from tau_live.core.events import Content, ErrorInfo
 from tau_live.core.gate import Kind
-from tau_live.core.records import JsonObject, Reason
+from tau_live.core.records import Reason
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings.tables import Point
 from tau_live.decisions.runs import RunHandle, error_of
 from tau_live.runtime import api

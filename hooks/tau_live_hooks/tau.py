@@ -50,7 +50,8 @@ from tau_live.core.events import (
     TurnStart,
 )
 from tau_live.core.hookspecs import Register, Translator, hookimpl
-from tau_live.core.records import JsonObject, Reason
+from tau_live.core.records import Reason
+from tau_live.core.sanitize import JsonObject
 
 _REMEMBERED = 4_096
 

@@ -13,7 +13,8 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from tau_live.core.errors import EventError
-from tau_live.core.records import JsonObject, Reason
+from tau_live.core.records import Reason
+from tau_live.core.sanitize import JsonObject
 
 E = TypeVar("E", bound="Event")
 

@@ -14,7 +14,8 @@ import msgspec
 import pluggy
 
 from tau_live.core.events import Event
-from tau_live.core.records import JsonObject, Reason, RolloutStatus, Span
+from tau_live.core.records import Reason, RolloutStatus, Span
+from tau_live.core.sanitize import JsonObject
 
 PROJECT = "tau_live"
 

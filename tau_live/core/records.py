@@ -10,15 +10,14 @@ from functools import cache, lru_cache
 from hashlib import sha1
 from json.encoder import encode_basestring_ascii
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
+from tau_live.core.sanitize import JsonObject
 
-JsonObject: TypeAlias = Mapping[str, object]
-"""Open-ended JSON data by name; the names are its writer's: a user, a host, a plugin."""
+NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
 
 IMPORTED = "import"
 """The source of imported decisions."""

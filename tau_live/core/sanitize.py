@@ -25,7 +25,6 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
 from tau_live.core.errors import pass_on
-from tau_live.core.records import JsonObject
 
 MARKER_ROOM = 40
 """Most characters of the marker that says how much was cut."""
@@ -73,6 +72,9 @@ def beginning(text: str, limit: int) -> str:
 
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+JsonObject: TypeAlias = Mapping[str, object]
+"""Open-ended JSON data by name; the names are its writer's: a user, a host, a plugin."""
 
 INT_BITS, _TEXT_BITS = 63, 512
 _SHA256_CHARS = 64

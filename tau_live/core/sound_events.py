@@ -16,8 +16,7 @@ from msgspec import NODEFAULT, structs
 
 from tau_live.core.errors import EventError, pass_on
 from tau_live.core.events import KINDS, Content, ErrorInfo, Event, ToolCall
-from tau_live.core.records import JsonObject
-from tau_live.core.sanitize import plain
+from tau_live.core.sanitize import JsonObject, plain
 
 _ENTRIES = 100_000
 _INT_BITS = 63

@@ -15,9 +15,9 @@ from operator import itemgetter
 
 from tau_live.core import events as ev
 from tau_live.core.offers import text_of
-from tau_live.core.records import IMPORTED, JsonObject, rollout_id_of
+from tau_live.core.records import IMPORTED, rollout_id_of
 from tau_live.core.redaction import clean_id
-from tau_live.core.sanitize import mapping, sequence
+from tau_live.core.sanitize import JsonObject, mapping, sequence
 from tau_live.record.telemetry.runs import HOST, Runs
 from tau_live.record.telemetry.semconv import (
     RESULT,
