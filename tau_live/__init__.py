@@ -74,7 +74,7 @@ def _report(error: Exception) -> bool:
         import sys
 
         from tau_live.core.errors import pass_on
-        from tau_live.runtime.process_switch import is_on, log_failure
+        from tau_live.core.switch import is_on, log_failure
     except (ImportError, OSError):  # the interpreter ends, or no file can be opened
         return False
     pass_on(error)

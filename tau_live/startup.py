@@ -3,7 +3,7 @@
 
 def start() -> None:
     """Attach to every known host as it is imported; does nothing while tau-live is off."""
-    from tau_live.runtime.process_switch import is_on
+    from tau_live.core.switch import is_on
 
     if is_on():  # a .start file calls this in any environment
         from tau_live.boot.boot import boot

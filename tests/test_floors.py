@@ -16,7 +16,7 @@ ALLOWED = {
     "click": ("tau_live.cli",),
     "rich": ("tau_live.cli",),
     "matplotlib": ("tau_live.cli",),
-    "wrapt": ("tau_live.boot", "tau_live.core.children"),
+    "wrapt": ("tau_live.boot", "tau_live.core.processes"),
     "pickle": (),
     "marshal": (),
     "shelve": (),
@@ -25,7 +25,7 @@ READS_THE_ENVIRONMENT = {
     "tau_live.boot.boot",
     "tau_live.runtime.api",
     "tau_live.lean",
-    "tau_live.runtime.process_switch",
+    "tau_live.core.switch",
 }
 
 

@@ -13,7 +13,7 @@ from contextvars import Token
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
 from tau_live.core import events as ev
@@ -91,6 +91,9 @@ KNOWN_LIMIT = 32
 """The most entries of a run's own metadata that a situation contains."""
 
 
+Situation: TypeAlias = Mapping[str, object]
+"""The facts before a choice, by name: what `never` and the policy may go by."""
+
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _BUILT_IN = frozenset({dict, list, tuple, *_PLAIN})
 _JSON = json.JSONEncoder(ensure_ascii=False)
@@ -156,8 +159,13 @@ def content_of(value: object) -> Content | None:
     return Content(text=_JSON.encode(plain(data, limits=CONTENT)))
 
 
-def situation_of(known: Mapping[str, object], metadata: object = None) -> dict[str, object]:
-    """Return the situation before a choice: what ``never`` and the policy may go by.
+def tool_call(id_: object, name: object, args: object) -> ev.ToolCall:
+    """Return a call of a tool that a model's answer contains."""
+    return ev.ToolCall(id=as_text(id_), name=as_text(name), args=content_of(args))
+
+
+def situation_of(known: Situation, metadata: object = None) -> Situation:
+    """Return the situation before a choice.
 
     Args:
         known: The adapter's own facts: the agent, the step, the numbers of messages and tools.
@@ -241,7 +249,7 @@ class RunBook:
         self._open_calls: dict[str, list[str]] = {}
         self._first_ms: dict[str, float] = {}
 
-    def tell(self, kind: type[ev.Event], fields: Mapping[str, object] = _NOTHING) -> None:
+    def tell(self, kind: type[ev.Event], fields: ev.Fields = _NOTHING) -> None:
         """Report an event, in the current turn unless ``fields`` say otherwise."""
         is_turn = kind is ev.TurnStart or kind is ev.TurnEnd
         event: dict[str, object] = {
@@ -272,7 +280,7 @@ class RunBook:
             self._turn_start = time.perf_counter()
         self.tell(ev.TurnStart)
 
-    def end_turn(self, fields: Mapping[str, object] = _NOTHING) -> None:
+    def end_turn(self, fields: ev.Fields = _NOTHING) -> None:
         """Report the end of the current turn, if there is one."""
         with self._lock:
             turn, self.turn = self.turn, None
@@ -284,7 +292,7 @@ class RunBook:
         counts = {"turn": turn, "span_id": span_id, "usage": usage, "tool_calls": calls}
         self.tell(ev.TurnEnd, {**counts, "duration_ms": since(self._turn_start), **fields})
 
-    def start_model(self, span_id: str, fields: Mapping[str, object] = _NOTHING) -> None:
+    def start_model(self, span_id: str, fields: ev.Fields = _NOTHING) -> None:
         """Report a model's request; ``span_id`` is the host's id of it, or one made for it."""
         self._steps[f"model {as_text(span_id)}"] = time.perf_counter()
         self.tell(ev.ModelStart, {"span_id": span_id, **fields})
@@ -299,7 +307,7 @@ class RunBook:
     def end_model(
         self,
         span_id: str,
-        fields: Mapping[str, object],
+        fields: ev.Fields,
         *,
         usage: Mapping[str, float] = _NOTHING,
         cost: float | None = None,
@@ -326,14 +334,14 @@ class RunBook:
         """Report that a model did not answer; without a ``status`` the kind of error decides it."""
         self._answer(span_id, {"status": status or ending_of(error)[0], "error": error_of(error)})
 
-    def _answer(self, span_id: str, fields: Mapping[str, object]) -> None:
+    def _answer(self, span_id: str, fields: ev.Fields) -> None:
         start = self._steps.pop(f"model {as_text(span_id)}", None)
         timing: dict[str, object] = {"ttft_ms": self._first_ms.pop(span_id, None)}
         if start is not None:
             timing["duration_ms"] = since(start)
         self.tell(ev.ModelEnd, {"span_id": span_id, **timing, **fields})
 
-    def start_tool(self, call_id: str, tool: str, fields: Mapping[str, object] = _NOTHING) -> str:
+    def start_tool(self, call_id: str, tool: str, fields: ev.Fields = _NOTHING) -> str:
         """Report that a tool is called; return the id of the call's span, for ``end_tool``.
 
         Args:
@@ -360,7 +368,7 @@ class RunBook:
         self,
         call_id: str,
         tool: str,
-        fields: Mapping[str, object] = _NOTHING,
+        fields: ev.Fields = _NOTHING,
         *,
         error: BaseException | None = None,
         status: ev.Status | None = None,
@@ -429,9 +437,7 @@ class RunBook:
         self.tell(ev.RunInterrupt, {**base, "raw": raw})
         self.handle.ended = True
 
-    def end(
-        self, error: BaseException | None = None, fields: Mapping[str, object] = _NOTHING
-    ) -> None:
+    def end(self, error: BaseException | None = None, fields: ev.Fields = _NOTHING) -> None:
         """Report that the run is over, with what it used; nothing after an interruption."""
         try:
             self.end_turn()
@@ -454,7 +460,7 @@ def _count(counts: dict[str, float], more: Mapping[str, float]) -> None:
         counts[kind] = counts.get(kind, 0) + number
 
 
-def _span_field(span_id: str) -> dict[str, object]:
+def _span_field(span_id: str) -> ev.Fields:
     """Return the span of a call whose id was used before; else the id itself names it."""
     return {"span_id": span_id} if _REUSED in span_id else {}
 

@@ -5,7 +5,7 @@ and only then is the decision reported: as applied, or why not. An adapter's ``S
 changes its host's requests; everything else is here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from tau_live.core.gate import Kind
@@ -13,7 +13,7 @@ from tau_live.core.settings.tables import OWN, DeclaredDecision, Every, Point
 from tau_live.decisions.runs import PendingDecision, RunHandle
 from tau_live.runtime.adapters import declared_decision
 from tau_live.runtime.runtime import Runtime
-from tau_live_hooks.common import report_failure
+from tau_live_hooks.common import Situation, report_failure
 
 INSTRUCTIONS = "{instructions}"
 """Stands in a prompt for the agent's own instructions."""
@@ -98,9 +98,7 @@ class Choices:
         self._handle = handle
         self._for_run: dict[str, tuple[str, object]] = {}
 
-    def change_request(
-        self, seam: Seam[R], request: R, known: Mapping[str, object]
-    ) -> tuple[R, Pending[R]]:
+    def change_request(self, seam: Seam[R], request: R, known: Situation) -> tuple[R, Pending[R]]:
         """Return the request with the choices in it, and the decisions that wait until it is sent.
 
         Args:
@@ -121,7 +119,7 @@ class Choices:
                 report_failure(self._runtime, Kind.DECISION, error)
         return request, pending
 
-    def veto(self, known: Mapping[str, object]) -> str | None:
+    def veto(self, known: Situation) -> str | None:
         """Return the text for the model in place of a tool's result; ``None`` to let it run.
 
         Call it for each call of a tool, and let the host obey: the choice is reported as applied.
@@ -139,7 +137,7 @@ class Choices:
 
     def should_retry(
         self,
-        known: Mapping[str, object],
+        known: Situation,
         *,
         own: bool,
         unsettled: list[PendingDecision] | None = None,
@@ -173,7 +171,7 @@ class Choices:
         pending: Pending[R],
         declared: DeclaredDecision,
         request: R,
-        known: Mapping[str, object],
+        known: Situation,
     ) -> R:
         seam, point = pending.seam, Point(declared.point)
         own, allowed = _own_and_allowed(seam, declared, request, known)
@@ -193,7 +191,7 @@ class Choices:
         return changed
 
     def _decide(
-        self, declared: DeclaredDecision, own: str, allowed: set[str], known: Mapping[str, object]
+        self, declared: DeclaredDecision, own: str, allowed: set[str], known: Situation
     ) -> tuple[str, list[PendingDecision]]:
         """Return the name of the choice, and the decisions to be settled."""
         decisions: list[PendingDecision] = []
@@ -224,7 +222,7 @@ def fill_prompt(text: str, own: str) -> str:
 
 
 def _own_and_allowed(
-    seam: Seam[R], declared: DeclaredDecision, request: R, known: Mapping[str, object]
+    seam: Seam[R], declared: DeclaredDecision, request: R, known: Situation
 ) -> tuple[str, set[str]]:
     """Return the name of the host's own choice, and the options allowed this time."""
     allowed = {*declared.allowed_options(known)}

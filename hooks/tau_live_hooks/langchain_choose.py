@@ -17,9 +17,10 @@ from typing import Any
 
 from tau_live.core.errors import pass_on, suppress
 from tau_live.core.gate import Kind
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings.tables import Point
 from tau_live.runtime.adapters import InForce
-from tau_live_hooks.common import Border, as_text, few, situation_of
+from tau_live_hooks.common import Border, Situation, as_text, few, situation_of
 from tau_live_hooks.langchain_events import own_metadata, tool_names
 from tau_live_hooks.langchain_record import Step, TauHandler, in_tool
 from tau_live_hooks.patches import Patches
@@ -107,7 +108,7 @@ def takes_tools(model: Any) -> bool:
     return callable(getattr(model, "bind_tools", None)) and own is not BaseChatModel.bind_tools
 
 
-def settable(value: object) -> dict[str, object]:
+def settable(value: object) -> JsonObject:
     """Return the settings that an option stands for.
 
     Raises:
@@ -130,7 +131,7 @@ def model_names(model: Any) -> set[str]:
     return names | {f"{provider}:{name}" for name in names}
 
 
-def situation(step: Step, request: Any) -> dict[str, object]:
+def situation(step: Step, request: Any) -> Situation:
     """Return the situation before a request: from the request, and the run's own metadata."""
     messages = request.messages
     first = next(
@@ -146,13 +147,13 @@ def situation(step: Step, request: Any) -> dict[str, object]:
     return situation_of(known, own_metadata(step.run.metadata))
 
 
-def call_situation(step: Step, call: Mapping[str, Any]) -> dict[str, object]:
+def call_situation(step: Step, call: Mapping[str, Any]) -> Situation:
     """Return the situation before a tool is run."""
     known = {**_of_run(step), "tool": as_text(call.get("name"))}
     return situation_of(known, own_metadata(step.run.metadata))
 
 
-def _of_run(step: Step) -> dict[str, object]:
+def _of_run(step: Step) -> Situation:
     known = {"agent": as_text(step.run.book.agent or "agent"), "step": step.run.turns + 1}
     node = step.task.rpartition("|")[2].partition(":")[0]
     return {**known, "node": node} if node else known

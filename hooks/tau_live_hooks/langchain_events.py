@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from functools import lru_cache
 from typing import Any
 
-from tau_live.core.events import Content, ToolCall
-from tau_live.core.sanitize import plain
-from tau_live_hooks.common import as_text, content_of, few, positive_counts
+from tau_live.core.events import Content, Fields
+from tau_live.core.sanitize import JsonObject, plain
+from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 ROLES: Mapping[str, str] = {
     "human": "user",
@@ -36,12 +36,12 @@ _NAMES = frozenset({str})
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
-def session_of(metadata: Mapping[str, object]) -> str | None:
+def session_of(metadata: JsonObject) -> str | None:
     """Return the conversation that a run belongs to, where its caller named one."""
     return next((as_text(metadata[name]) for name in SESSIONS if metadata.get(name)), None)
 
 
-def own_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
+def own_metadata(metadata: JsonObject) -> JsonObject:
     """Return the metadata of a run's caller, without what the host adds."""
     return {
         name: item
@@ -89,9 +89,7 @@ def _readable(value: Any, room: Iterator[int], *, depth: int) -> Any:
     return value
 
 
-def request_of(
-    serialized: Any, params: Mapping[str, Any], metadata: Mapping[str, Any]
-) -> dict[str, object]:
+def request_of(serialized: Any, params: Mapping[str, Any], metadata: Mapping[str, Any]) -> Fields:
     """Return the fields of a model request's start."""
     settings = {
         name: item
@@ -166,7 +164,7 @@ def tokens_of(response: Any, messages: Sequence[Any]) -> dict[str, float]:
     return positive_counts({names[name]: number for name, number in usage.items() if name in names})
 
 
-def answer_of(response: Any, messages: Sequence[Any]) -> dict[str, object]:
+def answer_of(response: Any, messages: Sequence[Any]) -> Fields:
     """Return the fields of a model request's end."""
     metadata = [getattr(message, "response_metadata", None) or {} for message in messages]
     names = [item.get("model_name") or item.get("model") for item in metadata]
@@ -179,11 +177,7 @@ def answer_of(response: Any, messages: Sequence[Any]) -> dict[str, object]:
         "response_id": next((as_text(id_) for id_ in ids if id_), None),
         "finish_reasons": tuple(as_text(reason) for reason in reasons if reason),
         "tool_calls": tuple(
-            ToolCall(
-                id=as_text(call.get("id") or ""),
-                name=as_text(call["name"]),
-                args=content_of(call.get("args")),
-            )
+            tool_call(call.get("id") or "", call["name"], call.get("args"))
             for message in messages
             for call in few(getattr(message, "tool_calls", None))
         ),
@@ -196,7 +190,7 @@ def _text_of_message(message: Any) -> str:
     return as_text(text() if callable(text) and not isinstance(text, str) else text)
 
 
-def message_of(message: Any) -> dict[str, object]:
+def message_of(message: Any) -> Fields:
     """Return the fields of a message that is part of a conversation."""
     read = _reader_of(message)
     kind = as_text(read("type") or "")

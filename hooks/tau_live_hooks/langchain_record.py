@@ -8,8 +8,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial, wraps
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -17,7 +17,8 @@ from langchain_core.callbacks import BaseCallbackHandler
 
 from tau_live.core import events as ev
 from tau_live.core.errors import pass_on
-from tau_live.core.records import rollout_id_of
+from tau_live.core.records import Reason, rollout_id_of
+from tau_live.core.sanitize import JsonObject
 from tau_live.decisions.runs import RunHandle, ending_of, error_of
 from tau_live.runtime import api
 from tau_live.runtime.adapters import InForce
@@ -48,7 +49,6 @@ _SHORTENS: Mapping[str, str] = {
 }
 
 
-_NOTHING: Mapping[str, object] = MappingProxyType({})
 _LIMITS = frozenset(
     {"GraphRecursionError", "ModelCallLimitExceededError", "ToolCallLimitExceededError"}
 )
@@ -56,6 +56,7 @@ _WAITS = frozenset({"GraphInterrupt", "NodeInterrupt"})
 _DRAINS = frozenset({"GraphDrained"})
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Step:
     """One of the host's runs: a graph, a chain, a node, a model, a tool, a retriever.
 
@@ -76,62 +77,41 @@ class Step:
         held: Failed steps in it, not reported until it is known whether the host tries again.
         failure: Its error, the time of that in epoch seconds, and its duration in milliseconds.
         over: Whether it has ended.
+        streaming: Whether its answer comes in pieces.
         pending: The decisions about a request in it, and the request, until that is sent.
         label: The name and kind under which it was reported.
     """
 
-    __slots__ = (
-        "call_id",
-        "children",
-        "failure",
-        "held",
-        "id",
-        "key",
-        "kind",
-        "label",
-        "name",
-        "over",
-        "parent",
-        "pending",
-        "run",
-        "start",
-        "started_at",
-        "streaming",
-        "superstep",
-        "task",
-        "turn",
-    )
+    id: str
+    parent: "Step | None"
+    run: "HostRun"
+    kind: str
+    name: str
+    key: int | str = ""
+    call_id: str | None = None
+    superstep: str = ""
+    task: str = ""
+    started_at: float = field(default_factory=time.perf_counter)
+    start: "Start | None" = None
+    turn: int | None = None
+    children: dict[str, "Step"] = field(default_factory=dict)
+    held: list["Step"] = field(default_factory=list)
+    failure: tuple[BaseException, float, float] | None = None
+    over: bool = False
+    streaming: bool = False
+    pending: tuple[Pending[Any], Any] | None = None
+    label: ev.Fields = field(default_factory=dict)
 
-    def __init__(
-        self, id_: str, parent: "Step | None", *, run: "HostRun", kind: str, name: str
-    ) -> None:
-        self.id = id_
-        self.key: int | str = ""
-        self.parent = parent
-        self.run = run
-        self.kind = kind
-        self.name = name
-        self.call_id: str | None = None
-        outer = parent if parent is not None and parent.run is run else None
-        self.superstep: str = outer.superstep if outer is not None else ""
-        self.task: str = outer.task if outer is not None else ""
-        self.started_at = time.perf_counter()
-        self.turn: int | None = None
-        self.children: dict[str, Step] = {}
-        self.held: list[Step] = []
-        self.failure: tuple[BaseException, float, float] | None = None
-        self.start: Start | None = None
-        self.pending: tuple[Pending[Any], Any] | None = None
-        self.over = False
-        self.streaming = False
-        self.label: dict[str, object] = {}
+    def __post_init__(self) -> None:
+        if self.parent is not None and self.parent.run is self.run:
+            self.superstep, self.task = self.parent.superstep, self.parent.task
 
     def fail(self, error: BaseException) -> None:
         """Note that it failed just now."""
         self.over = True
         self.failure = error, time.time(), since(self.started_at)
 
-    def raw(self) -> dict[str, object]:
+    def raw(self) -> JsonObject:
         """Return its details that have no field of their own."""
         outer = self.outer_step()
         return {"step": outer} if outer else {}
@@ -168,13 +148,13 @@ class HostRun:
         self.inner: list[HostRun] = []
         """Runs inside it that wait, and that only this run's resumption resumes."""
         self.handoff_targets: set[str] = set()
-        self.metadata: Mapping[str, object] = _NOTHING
+        self.metadata: JsonObject = {}
         self._turn_superstep = ""
         self._turn_tasks: set[str] = set()
         self.message_keys: OrderedDict[Hashable, None] = OrderedDict()
         self._failed_tasks: set[str] = set()
 
-    def within(self, step: Step) -> dict[str, object]:
+    def within(self, step: Step) -> ev.Fields:
         """Return the ids of a step: of its span, and of the turn or the step around it."""
         turn = step.turn
         if turn is None or step.kind == "step":
@@ -182,7 +162,7 @@ class HostRun:
         return {"span_id": step.id, "turn": turn, "parent_span_id": f"turn:{turn}"}
 
     def start_step(
-        self, step: Step, kind: str, raw: Mapping[str, object], *, at: float | None = None
+        self, step: Step, kind: str, raw: JsonObject, *, at: float | None = None
     ) -> None:
         """Report the start of a node, a link or a retriever, now or at a time in epoch seconds."""
         step.turn = self.book.turn
@@ -227,7 +207,7 @@ class HostRun:
             if op is not None:
                 self.book.tell(ev.Context, {"op": op, "after": len(messages)})
 
-    def start_model(self, step: Step, fields: Mapping[str, object], messages: Any) -> None:
+    def start_model(self, step: Step, fields: ev.Fields, messages: Any) -> None:
         """Report a model's request; each is a new turn, but for one that runs beside another."""
         beside = step.superstep and step.superstep == self._turn_superstep
         if not beside or step.task in self._turn_tasks or self.book.turn is None:
@@ -305,11 +285,11 @@ class HostRun:
         }
         names = _names(error)
         if names & _LIMITS or (error is None and self.at_limit):
-            fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+            fields |= {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
         elif "PIIDetectionError" in names:
-            fields |= {"status": ev.Status.VETOED, "reason": ev.Reason.SAFETY_BLOCKED}
+            fields |= {"status": ev.Status.VETOED, "reason": Reason.SAFETY_BLOCKED}
         elif names & _DRAINS:
-            fields |= {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
+            fields |= {"status": ev.Status.INTERRUPTED, "reason": Reason.INTERRUPTED}
         elif "ParentCommand" in names:
             error = None
         self.book.end(error, fields)
@@ -326,7 +306,7 @@ class HostRun:
         self._abandon_inner()
         self.book.handle.ended = False
         self.waits = False
-        outcome = {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
+        outcome = {"status": ev.Status.INTERRUPTED, "reason": Reason.INTERRUPTED}
         self.book.end(None, outcome)
 
     def _abandon_inner(self) -> None:
@@ -337,7 +317,7 @@ class HostRun:
                 run.abandon()
 
 
-def outcome_of(error: BaseException | None, status: ev.Status | None = None) -> dict[str, object]:
+def outcome_of(error: BaseException | None, status: ev.Status | None = None) -> ev.Fields:
     """Return the status and error of a step that raised ``error``, or nothing if it is ``None``."""
     if error is None:
         return {"status": status or ev.Status.OK}
@@ -612,7 +592,9 @@ class TauHandler(BaseCallbackHandler):
             parent = self._begin_run(run_id, None, start)
             if parent is None:
                 return
-            step = Step(f"model:{parent.id}", parent, run=parent.run, kind="model", name=name)
+            step = Step(
+                id=f"model:{parent.id}", parent=parent, run=parent.run, kind="model", name=name
+            )
             parent.children[step.id] = step  # the run has its own id
         else:
             step = self._add(run_id, parent, parent.run, kind="model", name=name)
@@ -663,8 +645,10 @@ class TauHandler(BaseCallbackHandler):
 
     def note_retry(self, node: Step, call: Mapping[str, Any]) -> None:
         """Report that the model gets a tool's failure, so that it tries again."""
-        retry = Step("", node, run=node.run, kind="tool", name=as_text(call.get("name")))
-        retry.call_id = call.get("id")
+        name = as_text(call.get("name"))
+        retry = Step(
+            id="", parent=node, run=node.run, kind="tool", name=name, call_id=call.get("id")
+        )
         report_retries(node, retry)
 
     @callback
@@ -887,8 +871,9 @@ class TauHandler(BaseCallbackHandler):
         self, run_id: object, parent: Step | None, run: HostRun, *, kind: str, name: str
     ) -> Step:
         """Return a step that starts now."""
-        step = Step(as_text(run_id), parent, run=run, kind=kind, name=name)
-        step.key = _key_of(run_id)
+        step = Step(
+            id=as_text(run_id), key=_key_of(run_id), parent=parent, run=run, kind=kind, name=name
+        )
         with self._lock:
             remember(self._steps, step.key, step, limit=50_000)  # the oldest are forgotten
         if parent is not None:

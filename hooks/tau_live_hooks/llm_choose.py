@@ -6,7 +6,7 @@ from typing import Any
 
 from tau_live.core.errors import pass_on
 from tau_live.core.settings.tables import DeclaredDecision, Point
-from tau_live_hooks.common import few, situation_of
+from tau_live_hooks.common import Situation, few, situation_of
 from tau_live_hooks.common_choices import Choices
 from tau_live_hooks.llm_events import model_name
 from tau_live_hooks.llm_models import RoutedRequest, options_for
@@ -89,7 +89,7 @@ class RoutedChoices(Choices):
         self,
         request: RoutedRequest,
         model_for: Callable[[object], Any],
-        known: Mapping[str, object],
+        known: Situation,
     ) -> RoutedRequest:
         """Return the request with the choices in it, and report that it is sent.
 
@@ -119,7 +119,7 @@ class RoutedChoices(Choices):
         return replace(declared, options=options, never=never, exploit_only=exploit)
 
 
-def _situation(request: RoutedRequest, known: Mapping[str, object]) -> dict[str, object]:
+def _situation(request: RoutedRequest, known: Situation) -> Situation:
     """Return the situation before a request is sent."""
     prompt = request.prompt
     return situation_of(

@@ -6,8 +6,9 @@ Everything is read by name and may be missing: an older or newer host then repor
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tau_live.core.events import Content, ToolCall
-from tau_live_hooks.common import as_text, content_of, few, positive_counts
+from tau_live.core.events import Content, Fields
+from tau_live.core.sanitize import JsonObject
+from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 _KINDS: Mapping[str, str] = {
     "TextPart": "text",
@@ -53,14 +54,14 @@ def provider_of(model: Any) -> str | None:
     return needs if isinstance(needs, str) else None
 
 
-def params_of(prompt: Any) -> dict[str, object]:
+def params_of(prompt: Any) -> JsonObject:
     """Return the options that were given for a model."""
     options = getattr(prompt, "options", None)
     dump = getattr(options, "model_dump", None)
     return dict(dump(exclude_none=True)) if callable(dump) else {}
 
 
-def start_of(prompt: Any, model: Any) -> dict[str, object]:
+def start_of(prompt: Any, model: Any) -> Fields:
     """Return the fields of a run's start."""
     return {
         "input": content_of(prompt.prompt or None),
@@ -69,7 +70,7 @@ def start_of(prompt: Any, model: Any) -> dict[str, object]:
     }
 
 
-def request_of(response: Any, messages: Sequence[Any]) -> dict[str, object]:
+def request_of(response: Any, messages: Sequence[Any]) -> Fields:
     """Return the fields of a request's start."""
     prompt, model = response.prompt, response.model
     raw: dict[str, object] = {"response_id": response.id, "messages": len(messages)}
@@ -89,18 +90,14 @@ def request_of(response: Any, messages: Sequence[Any]) -> dict[str, object]:
     }
 
 
-def answer_of(response: Any) -> dict[str, object]:
+def answer_of(response: Any) -> Fields:
     """Return the fields of a model's answer, read while the host still keeps its pieces."""
     return {
         "model_used": response.resolved_model or model_name(response.model),
         "response_id": response.id,
         "finish_reasons": tuple(_reasons(response.response_json)),
         "tool_calls": tuple(
-            ToolCall(
-                id=as_text(call.tool_call_id or ""),
-                name=as_text(call.name),
-                args=content_of(call.arguments),
-            )
+            tool_call(call.tool_call_id or "", call.name, call.arguments)
             for call in few(response._tool_calls)  # noqa: SLF001
         ),
         "output": content_of(text_of(response) or None),
@@ -122,7 +119,7 @@ def _reasons(answer: object) -> Iterator[str]:
             yield reason
 
 
-def messages_of(message: Any) -> Iterator[dict[str, object]]:
+def messages_of(message: Any) -> Iterator[Fields]:
     """Yield the fields of each part that a message of the host adds to the conversation."""
     for part in few(message.parts):
         name = type(part).__name__

@@ -13,8 +13,8 @@ import click
 from llm import hookimpl
 
 from tau_live.core.errors import suppress
+from tau_live.core.switch import is_on
 from tau_live.runtime import api
-from tau_live.runtime.process_switch import is_on
 
 
 @hookimpl
@@ -42,7 +42,7 @@ def _log_failure(event: str, error: Exception) -> None:
     from tau_live.core.errors import pass_on
 
     pass_on(error)
-    from tau_live.runtime.process_switch import log_failure
+    from tau_live.core.switch import log_failure
 
     log_failure(event, error)
 

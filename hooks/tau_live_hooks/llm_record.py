@@ -10,7 +10,7 @@ callback at their end; those are reported from what the host returns or raises.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from functools import partial
 from threading import Lock
@@ -20,12 +20,14 @@ from weakref import WeakKeyDictionary
 from tau_live.core import events as ev
 from tau_live.core.errors import suppress
 from tau_live.core.gate import Kind
+from tau_live.core.records import Reason
 from tau_live.runtime import api
 from tau_live.runtime.adapters import InForce
 from tau_live_hooks import llm_events
 from tau_live_hooks.common import (
     Border,
     RunBook,
+    Situation,
     as_text,
     content_of,
     enclosing_run,
@@ -77,7 +79,7 @@ class HostRun:
         """True if more than one response may belong to it."""
         return self._kind == "chain"
 
-    def situation(self) -> dict[str, object]:
+    def situation(self) -> Situation:
         """Return the situation of the run before a choice."""
         turn = None if self.book is None else self.book.turn
         model = llm_events.model_name(self._model) or ""
@@ -150,15 +152,15 @@ class HostRun:
         """Report that the run is over."""
         if self.book is None or self.book.handle.ended:
             return
-        fields: dict[str, object] = {}
+        fields: ev.Fields = {}
         if error is None:
             if self._output:
                 message = {"role": "assistant", "content": content_of(self._output)}
                 details = {"index": self._messages, "raw": {"part": "text"}}
                 self.book.tell(ev.Message, {**message, **details})
-            fields["output"] = content_of(self._output)
+            fields = {"output": content_of(self._output)}
         elif self._is_limit(error):
-            fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+            fields = {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
         self.book.end(error, fields)
 
     def pause(self, error: Any) -> None:
@@ -497,7 +499,7 @@ class _Calls:
         self,
         call: Any,
         error: BaseException | None,
-        fields: Mapping[str, object],
+        fields: ev.Fields,
         *,
         status: ev.Status | None,
     ) -> None:

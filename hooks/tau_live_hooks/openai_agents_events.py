@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tau_live.core.events import Content, ToolCall
-from tau_live_hooks.common import as_text, content_of, few, positive_counts
+from tau_live.core.events import Content, Fields
+from tau_live.core.sanitize import JsonObject
+from tau_live_hooks.common import as_text, content_of, few, positive_counts, tool_call
 
 NO_OP = "no-op"
 """The host's id of traces and spans that it does not record."""
@@ -54,7 +55,7 @@ def usage_of(usage: Any) -> dict[str, float]:
     )
 
 
-def params_of(settings: Any) -> dict[str, object]:
+def params_of(settings: Any) -> JsonObject:
     """Return those of a model's settings that were set, without any that may carry secrets."""
     if not is_dataclass(settings):
         return {}
@@ -87,17 +88,15 @@ def text_of(content: object) -> str:
     return "".join(text for part in few(content) if isinstance(text := of(part, "text"), str))
 
 
-def answer_of(output: Any, *, keeps: bool) -> dict[str, object]:
+def answer_of(output: Any, *, keeps: bool) -> Fields:
     """Return the fields of a model's end that its answer has; texts only if ``keeps``."""
     items = few(output)
     messages = [item for item in items if of(item, "type") == "message"]
     text = "".join(text_of(of(item, "content")) for item in messages)
     return {
         "tool_calls": tuple(
-            ToolCall(
-                id=as_text(of(item, "call_id")),
-                name=as_text(of(item, "name")),
-                args=content_of(of(item, "arguments")) if keeps else None,
+            tool_call(
+                of(item, "call_id"), of(item, "name"), of(item, "arguments") if keeps else None
             )
             for item in items
             if of(item, "type") == "function_call"
@@ -106,7 +105,7 @@ def answer_of(output: Any, *, keeps: bool) -> dict[str, object]:
     }
 
 
-def message_of(item: Any, *, keeps: bool) -> dict[str, object]:
+def message_of(item: Any, *, keeps: bool) -> Fields:
     """Return the fields of the message that one item adds to the conversation."""
     kind = as_text(of(item, "type") or "message")
     raw: dict[str, object] = {"type": kind}

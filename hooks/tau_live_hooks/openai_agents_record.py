@@ -41,6 +41,8 @@ from tau_live.core import events as ev
 from tau_live.core.errors import suppress
 from tau_live.core.events import Content, ErrorInfo
 from tau_live.core.gate import Kind
+from tau_live.core.records import Reason
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings.tables import Point
 from tau_live.decisions.runs import RunHandle, error_of
 from tau_live.runtime import api
@@ -50,6 +52,7 @@ from tau_live_hooks import openai_agents_events as read
 from tau_live_hooks.common import (
     Border,
     RunBook,
+    Situation,
     as_text,
     content_of,
     enclosing_run,
@@ -191,7 +194,7 @@ class HostRun:
         self.config = self.options.get("run_config")
         self.keeps = _keeps_content(self.config)
         self._agent_name = as_text(getattr(self.agent, "name", None))
-        self._metadata: Mapping[str, object] = {}
+        self._metadata: JsonObject = {}
         self._trace_id: str | None = None
         self._outer = enclosing_run()
         self._token: Token[Any] | None = None
@@ -239,7 +242,7 @@ class HostRun:
     def end(self, result: Any, error: BaseException | None) -> None:
         """Report how it ended; a run that failed before the host did anything starts only here."""
         book = self.begin()
-        fields: dict[str, object] = {}
+        fields: ev.Fields = {}
         try:
             self._report_results(result, error)
             waiting = None
@@ -255,7 +258,7 @@ class HostRun:
         finally:  # a run whose end cannot be reported in full still ends
             book.end(error, fields)
 
-    def situation(self, known: Mapping[str, object]) -> dict[str, object]:
+    def situation(self, known: Situation) -> Situation:
         """Return the situation before a choice, with the facts that belong to it alone."""
         agent = None if self.book is None else self.book.agent
         return situation_of(
@@ -429,13 +432,13 @@ class HostRun:
         return ErrorInfo(type="ToolError", message=": ".join(filter(None, (message, cause))))
 
     def _start_tool(
-        self, call: _ToolCall, span_id: str | None, args: object, details: Mapping[str, object]
+        self, call: _ToolCall, span_id: str | None, args: object, details: ev.Fields
     ) -> None:
         self._waits.pop(call.call_id, None)
         fields = {"args": self._content(args), "span_id": span_id, "parent_span_id": call.parent}
         self.begin().start_tool(call.call_id, call.tool, {**fields, **details})
 
-    def _within(self, call: _ToolCall, span_id: str | None, result: object) -> dict[str, object]:
+    def _within(self, call: _ToolCall, span_id: str | None, result: object) -> ev.Fields:
         return {"result": self._content(result), "span_id": span_id, "parent_span_id": call.parent}
 
     def _content(self, value: object) -> Content | None:
@@ -514,7 +517,7 @@ class HostRun:
         own = group or session or self.options.get("conversation_id")
         return own or (outer.session_id if outer is not None else None)
 
-    def _run_metadata(self, trace: Any, task: str | None) -> dict[str, object]:
+    def _run_metadata(self, trace: Any, task: str | None) -> JsonObject:
         """Return the run's metadata."""
         given = getattr(trace, "metadata", None) or read.of(self.config, "trace_metadata")
         workflow = getattr(trace, "name", None) or read.of(self.config, "workflow_name")
@@ -527,23 +530,23 @@ class HostRun:
         call_ids = tuple(sorted(map(read.call_id_of, few(interruptions))))
         return (trace_id, self._agent_name, call_ids) if call_ids else None
 
-    def _outcome(self, result: Any, error: BaseException | None) -> dict[str, object]:
+    def _outcome(self, result: Any, error: BaseException | None) -> ev.Fields:
         name = type(error).__name__
         if name.endswith("GuardrailTripwireTriggered") or self._tripped:
-            return {"status": ev.Status.VETOED, "reason": ev.Reason.SAFETY_BLOCKED}
+            return {"status": ev.Status.VETOED, "reason": Reason.SAFETY_BLOCKED}
         if name == "MaxTurnsExceeded":
-            return {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+            return {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
         if name in _LATE:
-            return {"status": ev.Status.ERROR, "reason": ev.Reason.TIMEOUT}
+            return {"status": ev.Status.ERROR, "reason": Reason.TIMEOUT}
         if error is not None:
             return {}
         output = getattr(result, "final_output", None)
         if output is None and getattr(self.streamed, "_cancel_mode", "none") != "none":
-            return {"status": ev.Status.CANCELLED, "reason": ev.Reason.CANCELLED}
+            return {"status": ev.Status.CANCELLED, "reason": Reason.CANCELLED}
         return {"output": self._content(output)}
 
 
-def _policy(stage: str, name: str, *, blocked: bool) -> dict[str, object]:
+def _policy(stage: str, name: str, *, blocked: bool) -> ev.Fields:
     """Return the fields of a guardrail's result."""
     rules = (name,) if blocked else ()
     return {
@@ -782,7 +785,7 @@ class RequestSeam:
         return changed.put("model_settings", replace(settings, **changes))
 
 
-def _merge(settings: Any, changes: Mapping[str, object]) -> Any:
+def _merge(settings: Any, changes: JsonObject) -> Any:
     """Return settings with changes; refuse an unknown name, which the host would drop."""
     unknown = changes.keys() - {field.name for field in fields(settings)}
     if unknown:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tau_live.core.settings.tables import Point
 from tau_live_hooks import pydantic_ai_events
-from tau_live_hooks.common import as_text, few, situation_of
+from tau_live_hooks.common import Situation, as_text, few, situation_of
 
 
 class RequestSeam:
@@ -52,7 +52,7 @@ class RequestSeam:
         return _with(request, model_request_parameters=changed)
 
 
-def situation(ctx: Any, request: Any) -> dict[str, object]:
+def situation(ctx: Any, request: Any) -> Situation:
     """Return the situation before a request: from the request, and the run's own metadata."""
     prompt = getattr(ctx, "prompt", None)
     known = {
@@ -64,13 +64,13 @@ def situation(ctx: Any, request: Any) -> dict[str, object]:
     return situation_of(known, getattr(ctx, "metadata", None))
 
 
-def call_situation(ctx: Any, call: Any) -> dict[str, object]:
+def call_situation(ctx: Any, call: Any) -> Situation:
     """Return the situation before a tool is run."""
     known = {**_of_run(ctx), "tool": call.tool_name, "retry": ctx.retry}
     return situation_of(known, getattr(ctx, "metadata", None))
 
 
-def _of_run(ctx: Any) -> dict[str, object]:
+def _of_run(ctx: Any) -> Situation:
     agent = getattr(getattr(ctx, "agent", None), "name", None)
     return {"agent": as_text(agent or "agent"), "step": ctx.run_step}
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from tau_live.core import events as ev
 from tau_live.core.errors import suppress
-from tau_live.core.events import Content, ToolCall
+from tau_live.core.events import Content
+from tau_live.core.records import Reason
 from tau_live.decisions.runs import ending_of
-from tau_live_hooks.common import RunBook, as_text, content_of, few, positive_counts
+from tau_live_hooks.common import RunBook, as_text, content_of, few, positive_counts, tool_call
 
 ROLES: Mapping[str, str] = {
     "system-prompt": "system",
@@ -55,7 +56,7 @@ def model_name(model: Any) -> str | None:
     )
 
 
-def start_of(ctx: Any) -> dict[str, object]:
+def start_of(ctx: Any) -> ev.Fields:
     """Return the fields of a run's start."""
     agent = getattr(getattr(ctx, "agent", None), "name", None)
     return {
@@ -65,7 +66,7 @@ def start_of(ctx: Any) -> dict[str, object]:
     }
 
 
-def request_of(request: Any) -> dict[str, object]:
+def request_of(request: Any) -> ev.Fields:
     """Return the fields of a model request's start."""
     parameters = request.model_request_parameters
     instructions = [as_text(part.content) for part in few(parameters.instruction_parts)]
@@ -85,7 +86,7 @@ def request_of(request: Any) -> dict[str, object]:
     }
 
 
-def response_of(response: Any) -> dict[str, object]:
+def response_of(response: Any) -> ev.Fields:
     """Return the fields of a model request's end."""
     reason = getattr(response, "finish_reason", None)
     texts = [part.content for part in few(response.parts) if part.part_kind == "text"]
@@ -94,11 +95,7 @@ def response_of(response: Any) -> dict[str, object]:
         "response_id": getattr(response, "provider_response_id", None),
         "finish_reasons": () if reason is None else (as_text(reason),),
         "tool_calls": tuple(
-            ToolCall(
-                id=as_text(part.tool_call_id),
-                name=as_text(part.tool_name),
-                args=content_of(part.args),
-            )
+            tool_call(part.tool_call_id, part.tool_name, part.args)
             for part in few(response.parts)
             if part.part_kind == "tool-call"
         ),
@@ -106,7 +103,7 @@ def response_of(response: Any) -> dict[str, object]:
     }
 
 
-def messages_of(message: Any) -> Iterator[dict[str, object]]:
+def messages_of(message: Any) -> Iterator[ev.Fields]:
     """Yield the fields of each part that a message of the host adds to the conversation."""
     for part in few(message.parts):
         kind = as_text(part.part_kind)
@@ -185,9 +182,9 @@ class HostRun:
         """Report the answer of a model."""
         self.has_answer = True
         self.book.begin_turn(ctx.run_step)  # where the answer came before the request
-        usage, fields = response.usage, response_of(response)
-        if first_s is not None:
-            fields["ttft_ms"] = first_s * 1e3
+        usage = response.usage
+        timing = {} if first_s is None else {"ttft_ms": first_s * 1e3}
+        fields = {**response_of(response), **timing}
         self.book.end_model(_model(ctx), fields, usage=usage_of(usage), cost=cost_of(usage))
 
     def fail_model(self, ctx: Any, error: BaseException) -> None:
@@ -246,7 +243,7 @@ class HostRun:
                     self._note(fields)
         self._messages = max(self._messages, len(messages))
 
-    def _note(self, fields: Mapping[str, object]) -> None:
+    def _note(self, fields: ev.Fields) -> None:
         """Report calls that never reached a tool, and answers that the host did not accept."""
         raw: Any = fields["raw"]
         call_id, retried = raw.get("tool_call_id"), raw.get("outcome") == "retried"
@@ -262,7 +259,7 @@ class HostRun:
 
     def end(self, ctx: Any, result: Any, error: BaseException | None) -> None:
         """Report the last messages, and that the run is over or waits for somebody."""
-        fields: dict[str, object] = {}
+        fields: ev.Fields = {}
         waits = (
             error is None
             and type(getattr(result, "output", None)).__name__ == "DeferredToolRequests"
@@ -271,14 +268,14 @@ class HostRun:
             self.report_messages(ctx.messages)
             name = type(error).__name__
             if name == "UsageLimitExceeded":
-                fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+                fields = {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
             elif name == "ContentFilterError":
                 blocked = {"blocked": True, "rules": ("content_filter",)}
                 self.book.tell(ev.Policy, {"stage": "output", "mode": "block", **blocked})
             elif error is not None and _is_late(ctx, error):
-                fields |= {"status": ev.Status.ERROR, "reason": ev.Reason.TIMEOUT}
+                fields = {"status": ev.Status.ERROR, "reason": Reason.TIMEOUT}
             elif error is None and result is not None:
-                fields["output"] = content_of(result.output)
+                fields = {"output": content_of(result.output)}
         finally:  # a run whose end cannot be reported in full still ends
             if waits:
                 reason = "approval" if result.output.approvals else "external"

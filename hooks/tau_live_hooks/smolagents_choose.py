@@ -288,7 +288,7 @@ class Requests:
             request.model, request.arguments, streaming=method != "generate"
         )
         if request.tools is not None and not fields["tools_offered"]:
-            fields["tools_offered"] = request.tools
+            fields = {**fields, "tools_offered": request.tools}
         span = run.start_model(fields, inside=place.step)
         if pending is not None:
             self._safely(pending.settle_sent, request, kind=Kind.DECISION)

@@ -6,9 +6,9 @@ Everything is read by name and may be missing: an older or newer host then repor
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tau_live.core.events import ToolCall
+from tau_live.core import events as ev
 from tau_live.core.sanitize import plain
-from tau_live_hooks.common import as_text, content_of, few, positive_counts
+from tau_live_hooks.common import Situation, as_text, content_of, few, positive_counts, tool_call
 
 ANSWER = "final_answer"
 """The host's tool by which a model gives its final answer."""
@@ -60,7 +60,7 @@ def params_of(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name not in _NOT_PARAMS}
 
 
-def request_of(model: Any, kwargs: Mapping[str, Any], *, streaming: bool) -> dict[str, object]:
+def request_of(model: Any, kwargs: Mapping[str, Any], *, streaming: bool) -> ev.Fields:
     """Return the fields of a model request's start."""
     own = getattr(model, "kwargs", None)
     settings = {**params_of(kwargs), **(own if isinstance(own, Mapping) else {})}
@@ -88,13 +88,13 @@ def provider_of(model: Any) -> str | None:
     return provider if isinstance(provider, str) else _PROVIDERS.get(type(model).__name__)
 
 
-def response_of(message: Any, model: Any) -> dict[str, object]:
+def response_of(message: Any, model: Any) -> ev.Fields:
     """Return the fields of a model request's end."""
     raw = getattr(message, "raw", None)
     used, id_ = getattr(raw, "model", None), getattr(raw, "id", None)
     choices = few(getattr(raw, "choices", None))
     reasons = [getattr(choice, "finish_reason", None) for choice in choices]
-    calls = [(call.id, call.function) for call in few(getattr(message, "tool_calls", None))]
+    calls = few(getattr(message, "tool_calls", None))
     return {
         "model_used": str.__str__(used) if isinstance(used, str) else model_name(model),
         "response_id": str.__str__(id_) if isinstance(id_, str) else None,
@@ -102,8 +102,7 @@ def response_of(message: Any, model: Any) -> dict[str, object]:
             str.__str__(reason) for reason in reasons if isinstance(reason, str)
         ),
         "tool_calls": tuple(
-            ToolCall(id=as_text(id_), name=as_text(call.name), args=content_of(call.arguments))
-            for id_, call in calls
+            tool_call(call.id, call.function.name, call.function.arguments) for call in calls
         ),
         "output": content_of(getattr(message, "content", None) or None),
     }
@@ -125,7 +124,7 @@ def arguments_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return args[0] if len(args) == 1 and not named else [*args, *([named] if named else [])]
 
 
-def messages_of(step: Any) -> Iterator[dict[str, object]]:
+def messages_of(step: Any) -> Iterator[ev.Fields]:
     """Yield the fields of each message that a step of the host's memory adds."""
     for role, name in (
         ("system", "system_prompt"),
@@ -143,7 +142,7 @@ def messages_of(step: Any) -> Iterator[dict[str, object]]:
         yield {"role": "tool", "content": content_of(str(error)), "raw": raw}
 
 
-def known_of(arguments: object, *, texts: bool) -> dict[str, object]:
+def known_of(arguments: object, *, texts: bool) -> Situation:
     """Return those of a run's ``additional_args`` that its situation may contain.
 
     They are part of the prompt, so texts among them are only taken where texts are stored.

@@ -20,6 +20,7 @@ from uuid import uuid4
 from tau_live.core import events as ev
 from tau_live.core.errors import suppress
 from tau_live.core.gate import Kind
+from tau_live.core.records import Reason
 from tau_live.core.settings import Content
 from tau_live.decisions.runs import RunHandle, error_of
 from tau_live.runtime import api
@@ -27,6 +28,7 @@ from tau_live_hooks import smolagents_events
 from tau_live_hooks.common import (
     Border,
     RunBook,
+    Situation,
     as_text,
     content_of,
     enclosing_run,
@@ -97,7 +99,7 @@ class HostRun:
             count = self._spans[call_id]
         return f"tool:{call_id}" if count == 1 else f"tool:{call_id}#{count}"
 
-    def start_model(self, request: Mapping[str, object], *, inside: str | None) -> str:
+    def start_model(self, request: ev.Fields, *, inside: str | None) -> str:
         """Report a request, and a turn if none is open; return the id of the request's span."""
         if self.book.turn is None:
             self._begin_turn()
@@ -126,7 +128,7 @@ class HostRun:
             self._announced = [call for call in self._announced if call is not match]
         return as_text(match.id)
 
-    def situation(self, **more: object) -> dict[str, object]:
+    def situation(self, **more: object) -> Situation:
         """Return the situation before a choice."""
         agent, task = self.agent, self.given.get("task")
         known = {
@@ -175,12 +177,12 @@ class HostRun:
         fields: dict[str, object] = {}
         try:
             if self._is_limited:
-                fields |= {"status": ev.Status.LIMIT, "reason": ev.Reason.LIMIT}
+                fields |= {"status": ev.Status.LIMIT, "reason": Reason.LIMIT}
             if error is None:
                 fields["output"] = content_of(getattr(result, "output", result))
             elif self.is_interrupted(error):
                 self.book.tell(ev.RunInterrupt, {"reason": "interrupt"})
-                fields |= {"status": ev.Status.INTERRUPTED, "reason": ev.Reason.INTERRUPTED}
+                fields |= {"status": ev.Status.INTERRUPTED, "reason": Reason.INTERRUPTED}
         finally:  # a run whose end cannot be reported in full still ends
             self.book.end(error, fields)
 
@@ -374,7 +376,7 @@ class _Call(NamedTuple):
     id: str
     span: str
     name: str
-    started: dict[str, object]
+    started: ev.Fields
     is_answer: bool
 
 

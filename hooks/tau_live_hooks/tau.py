@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import singledispatch
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,7 @@ from tau_live.core.events import (
     ErrorInfo,
     Event,
     Fidelity,
+    Fields,
     Message,
     ModelEnd,
     Policy,
@@ -50,7 +51,7 @@ from tau_live.core.events import (
 )
 from tau_live.core.hookspecs import Register, Translator, hookimpl
 from tau_live.core.records import Reason
-from tau_live_hooks import tau_records
+from tau_live.core.sanitize import JsonObject
 
 _REMEMBERED = 4_096
 
@@ -134,7 +135,75 @@ def verdict(run: Run, *, next_came: bool) -> dict[str, Any]:
 Step: TypeAlias = tuple[type[Event], dict[str, Any]]
 """An event to be made: its class and its fields besides the envelope's beginning."""
 
-_LINES = tau_records.LINES
+_COUNT = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_AMOUNT = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+_TEXTS = tuple[str, ...]
+_Field: TypeAlias = tuple[str, Any] | tuple[str, Any, Any]
+
+_FIELDS: Mapping[str, list[_Field]] = {
+    "agent_start": [],  # the loop begins; the user's message came before
+    "agent_end": [("new_messages", _COUNT)],  # the run succeeded
+    "turn_start": [("turn", _COUNT)],
+    "turn_end": [
+        ("turn", _COUNT),
+        ("tool_results", _COUNT),
+        ("request_duration_ms", _AMOUNT),
+        ("usage", dict[str, _AMOUNT] | None, None),
+        ("finish_reason", str | None, None),
+    ],
+    "message_added": [("role", str), ("text", str), ("tool_calls", _COUNT, 0)],
+    "tool_execution_start": [("tool_call_id", str), ("tool_name", str), ("arguments", Any, None)],
+    "tool_execution_end": [
+        ("tool_call_id", str),
+        ("tool_name", str),
+        ("is_error", bool),
+        ("content", Any, None),
+    ],
+    # all tools of a turn failed, and the host asks for another plan
+    "replan_triggered": [("turn", _COUNT), ("reason", str)],
+    # a model has answered, at this cost
+    "cost_updated": [
+        ("turn", _COUNT),
+        ("turn_cost_usd", _AMOUNT),
+        ("cumulative_cost_usd", _AMOUNT),
+        ("budget_usd", _AMOUNT | None, None),
+    ],
+    # a share of the budget is used up
+    "cost_budget_alert": [
+        ("turn", _COUNT),
+        ("threshold_percent", _COUNT),
+        ("cumulative_cost_usd", _AMOUNT),
+        ("budget_usd", _AMOUNT),
+    ],
+    # a safety rule matched something
+    "safety_policy_applied": [
+        ("stage", str),
+        ("mode", str),
+        ("blocked", bool),
+        ("matched_rules", _TEXTS, ()),
+        ("reason_codes", _TEXTS, ()),
+    ],
+    "tool_health_report": [],
+    # a tool is not called any more
+    "circuit_breaker_tripped": [("tool_name", str), ("reason", str, "")],
+    # the conversation was shortened
+    "context_compaction_triggered": [("messages_before", _COUNT), ("messages_after", _COUNT)],
+    "failure_detected": [],  # the host noticed that it is stuck
+    "recovery_attempted": [("attempt", _COUNT)],  # it tries to get on
+    "escalation_required": [("message", str, "")],  # it wants somebody's help
+    "graceful_termination": [("summary", str, "")],  # it gives up
+    "unknown_event": [],  # something that the host does not show in its JSON
+}
+"""The fields of a line by its type, each with its default where it may be missing.
+
+Fields that are not named here are no error: they are what newer versions of the host add.
+"""
+
+_LINES: Mapping[str, type[msgspec.Struct]] = {
+    type_: msgspec.defstruct(type_, fields, tag_field="type", frozen=True)
+    for type_, fields in _FIELDS.items()
+}
+"""The class of every line by its type; it validates the line as it comes in."""
 
 
 @singledispatch
@@ -349,7 +418,7 @@ class _Line:
     record: Any
     at: float
     stamped: bool
-    rest: dict[str, object]
+    rest: JsonObject
 
     @property
     def is_user(self) -> bool:
@@ -508,7 +577,7 @@ class TauStream:
             run.last_at, run.last_type = line.at, line.type
             run.stamped = run.stamped and line.stamped
 
-    def _emit_step(self, run: Run, line: _Line, more: dict[str, object]) -> None:
+    def _emit_step(self, run: Run, line: _Line, more: JsonObject) -> None:
         self._note(run, line)
         kind, fields = step(line.record, run)
         raw = {**line.rest, **fields.get("raw", {}), **more}
@@ -519,7 +588,7 @@ class TauStream:
         envelope = {"host": HOST, "run_id": run.run_id, "session_id": self.stream, "at": at}
         self._out.append(kind(**{**envelope, "seq": self._seq, "turn": run.turn, **fields}))
 
-    def _start(self, run: Run, at: float, raw: dict[str, object], fidelity: Fidelity) -> None:
+    def _start(self, run: Run, at: float, raw: JsonObject, fidelity: Fidelity) -> None:
         run.started = True
         run.last_at = at
         fields = {
@@ -533,7 +602,7 @@ class TauStream:
     def _close(self, run: Run, *, next_came: bool) -> None:
         self._end(run, verdict(run, next_came=next_came), {"last_type": run.last_type})
 
-    def _end(self, run: Run, how: Mapping[str, object], raw: dict[str, object]) -> None:
+    def _end(self, run: Run, how: Fields, raw: JsonObject) -> None:
         if not run.started:
             self._start(run, run.began_at, {}, Fidelity.INFERRED)
         run.ended = True
@@ -552,7 +621,7 @@ class TauStream:
         self._emit(RunEnd, run, run.last_at, fields)
 
 
-def _time_of(fields: Mapping[str, object]) -> float | None:
+def _time_of(fields: JsonObject) -> float | None:
     """Return the time of a line in epoch seconds, if it has one in one of the usual forms."""
     for name in ("timestamp_unix_ms", "timestamp", "ts"):
         seconds = _seconds(fields.get(name))

@@ -7,7 +7,7 @@ import _thread  # and nothing slow: while tau-live is off, all of this is for no
 import os
 
 from tau_live.core.errors import release
-from tau_live.runtime.process_switch import is_on, log_failure, log_line
+from tau_live.core.switch import is_on, log_failure, log_line
 
 TYPE_CHECKING = False
 

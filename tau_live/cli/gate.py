@@ -189,7 +189,7 @@ def reset_gate(store: Store, settings: Settings, *, reason: str, who: str, at: f
             )
             store.gate.save(replace(before, since=at, revision=before.revision + 1), entry=entry)
         keeper.reset(reason, who=who, at=at)
-        keeper.refresh(store.gate, at=at)
+        keeper.refresh(store.gate)
         if keeper.has_unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not reset: {keeper.store_error}")
         streaks = any(before.streaks.values())
@@ -211,9 +211,9 @@ def hold_gate(store: Store, settings: Settings, *, reason: str, who: str, at: fl
     keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
     with store.begin():
         was = store.gate.load().state
-        keeper.refresh(store.gate, at=at)
+        keeper.refresh(store.gate)
         keeper.hold(HoldReason.OPERATOR, at=at, detail=reason, who=who)
-        keeper.refresh(store.gate, at=at)
+        keeper.refresh(store.gate)
         if keeper.has_unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not held: {keeper.store_error}")
         details = {"was": was, "idempotent": was != "pass"}

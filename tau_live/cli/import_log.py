@@ -10,7 +10,6 @@ import click
 from tau_live.cli.options import epilog, json_option, settings_of, store_option
 from tau_live.cli.output import print_json, print_report, progress_bar
 from tau_live.core.errors import LogLineError, TauLiveError
-from tau_live.core.garbage import rarely_collected
 from tau_live.runtime.importing.rows import FIELDS, Place, Row, parse_map, time_of
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def import_log(  # noqa: PLR0913  # one for each option
         at=at,
         strict=strict,
     )
-    with rarely_collected(), progress_bar(quiet=as_json) as bar:
+    with progress_bar(quiet=as_json) as bar:
         task = bar.add_task("importing", total=None)
         report = imported(
             log,

@@ -80,9 +80,9 @@ def start_anew(
         raise StoreUnavailableError(f"no store at {path}: there is nothing to set aside")
     with closing(open_at(path)) as store:
         keeper = GateKeeper(limit=settings.max_failure_streak, who=who)
-        keeper.refresh(store.gate, at=at)
+        keeper.refresh(store.gate)
         keeper.hold(HoldReason.STORE_REPLACED, at=at, detail=f"set aside: {reason}", who=who)
-        keeper.refresh(store.gate, at=at)
+        keeper.refresh(store.gate)
         store.audit.add(
             AuditEntry(
                 at=at,

@@ -8,14 +8,19 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from math import isfinite
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from tau_live.core.errors import EventError
 from tau_live.core.records import Reason
+from tau_live.core.sanitize import JsonObject
 
 E = TypeVar("E", bound="Event")
+
+Fields: TypeAlias = Mapping[str, object]
+"""Fields of an event by their names, before the writer's thread makes it."""
+
 VERSION = 1
 _LATEST = 2**53
 
@@ -138,7 +143,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     status: Status | None = None
     error: ErrorInfo | None = None
     fidelity: Fidelity = Fidelity.NATIVE
-    raw: Mapping[str, object] = msgspec.field(default_factory=dict)
+    raw: JsonObject = msgspec.field(default_factory=dict)
 
 
 def is_sound(event: object) -> bool:
@@ -219,7 +224,7 @@ class ModelStart(Event, frozen=True, kw_only=True):
     event: Literal["model.start"] = "model.start"
     model_requested: str | None = None
     provider: str | None = None
-    params: Mapping[str, object] = msgspec.field(default_factory=dict)
+    params: JsonObject = msgspec.field(default_factory=dict)
     messages: Content | None = None
     tools_offered: tuple[str, ...] = ()
     streaming: bool | None = None
@@ -403,41 +408,6 @@ class Context(Event, frozen=True, kw_only=True):
     after: int | None = None
 
 
-__all__ = [
-    "KINDS",
-    "VERSION",
-    "Content",
-    "Context",
-    "Decision",
-    "ErrorInfo",
-    "Event",
-    "Fidelity",
-    "Handoff",
-    "Message",
-    "ModelEnd",
-    "ModelStart",
-    "Policy",
-    "Reason",
-    "Retry",
-    "Reward",
-    "RunEnd",
-    "RunInterrupt",
-    "RunResume",
-    "RunStart",
-    "Status",
-    "StepEnd",
-    "StepStart",
-    "TauError",
-    "ToolCall",
-    "ToolEnd",
-    "ToolStart",
-    "TurnEnd",
-    "TurnStart",
-    "decode",
-    "encode",
-]
-
-
 class RunStart(Event, frozen=True, kw_only=True):
     """A run starts; it may arrive after other events of the run.
 
@@ -460,7 +430,7 @@ class RunStart(Event, frozen=True, kw_only=True):
     instructions_hash: str | None = None
     trigger: str | None = None
     aliases: tuple[str, ...] = ()
-    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+    metadata: JsonObject = msgspec.field(default_factory=dict)
 
 
 class RunEnd(Event, frozen=True, kw_only=True):
@@ -507,8 +477,8 @@ class Decision(Event, frozen=True, kw_only=True):
     arm: str = "learner"
     share: float | None = None
     latency_us: float = 0.0
-    context: Mapping[str, object] = msgspec.field(default_factory=dict)
-    features: Mapping[str, object] = msgspec.field(default_factory=dict)
+    context: JsonObject = msgspec.field(default_factory=dict)
+    features: JsonObject = msgspec.field(default_factory=dict)
     encoded: bytes = b""
 
 

@@ -291,7 +291,7 @@ class GateKeeper:
             )
             self._add_step(step, self.gate.reset(at))
 
-    def refresh(self, store: GateStore, *, at: float) -> bool:  # noqa: ARG002
+    def refresh(self, store: GateStore) -> bool:
         """Write the pending steps and take over what other processes wrote.
 
         Only the thread that owns the store may call it. A failing store raises nothing here: it

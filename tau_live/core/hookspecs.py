@@ -15,6 +15,7 @@ import pluggy
 
 from tau_live.core.events import Event
 from tau_live.core.records import Reason, RolloutStatus, Span
+from tau_live.core.sanitize import JsonObject
 
 PROJECT = "tau_live"
 
@@ -37,8 +38,8 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     rollout_id: str
     point: str
-    options: Mapping[str, Mapping[str, object]]
-    context: Mapping[str, object] = msgspec.field(default_factory=dict)
+    options: Mapping[str, JsonObject]
+    context: JsonObject = msgspec.field(default_factory=dict)
     default: str | None = None
 
 
@@ -100,7 +101,7 @@ class RolloutSummary(msgspec.Struct, frozen=True, kw_only=True):
     input_chars: int = 0
     output_chars: int = 0
     spans: tuple[Span, ...] = ()
-    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+    metadata: JsonObject = msgspec.field(default_factory=dict)
 
 
 class RewardPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +181,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = ""
     sentence: str
     todo: str
-    facts: Mapping[str, object] = msgspec.field(default_factory=dict)
+    facts: JsonObject = msgspec.field(default_factory=dict)
     at: float
     store: str
     version: str
@@ -272,12 +273,12 @@ def redact(span: Span) -> Span | None:
 
 
 @hookspec
-def gate_changed(snapshot: Mapping[str, object]) -> None:
+def gate_changed(snapshot: JsonObject) -> None:
     """Receive a change of the gate (hold or reset); ``snapshot`` is ``GateKeeper.snapshot()``."""
 
 
 @hookspec
-def update_finished(report: Mapping[str, object]) -> None:
+def update_finished(report: JsonObject) -> None:
     """Receive the report of an update, or why it was skipped."""
 
 

@@ -1,14 +1,14 @@
-"""The identity of processes, whether they live, and the run inside which one was started."""
+"""The identity of processes, whether they live, and the run inside which each was started."""
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from tau_live.core.errors import pass_on
+from tau_live.core.errors import pass_on, suppress
 from tau_live.core.events import Event, RunStart
 from tau_live.core.files import is_running
 from tau_live.core.switch import switched_on
@@ -138,3 +138,46 @@ def is_unwanted_child(environ: Mapping[str, str]) -> bool:
     """Return whether a process that does not want its children attached started this one."""
     attached = environ.get(ATTACHED)
     return bool(attached) and attached != this_process()
+
+
+_ENV_INDEX = 10
+"""The index of ``env`` among the positional arguments of ``subprocess.Popen``."""
+
+
+class _State:
+    """Whether ``subprocess`` is wrapped; wrapping twice would link twice."""
+
+    done: bool = False
+
+
+def link_children(inside: Callable[[], Link | None], environ: Mapping[str, str]) -> None:
+    """Link the children that ``subprocess`` starts, and with it ``asyncio`` and ``os.popen``.
+
+    Once per process.
+
+    Args:
+        inside: Returns the innermost run of the calling thread or task.
+        environ: The environment that children inherit.
+    """
+    import wrapt  # not where a command needs processes alone
+
+    if not _State.done:
+        _State.done = True
+        wrapt.register_post_import_hook(lambda module: _wrap(module, inside, environ), "subprocess")
+
+
+def _wrap(module: Any, inside: Callable[[], Link | None], environ: Mapping[str, str]) -> None:  # noqa: ANN401  # a module
+    import wrapt
+
+    def start_child(
+        wrapped: Callable[..., Any], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:  # noqa: ANN401  # whatever the host's call returns
+        with suppress(Exception):
+            link = inside()
+            if link is not None and len(args) <= _ENV_INDEX:
+                env = kwargs.get("env")
+                kwargs = {**kwargs, "env": linked_environ(environ if env is None else env, link)}
+        return wrapped(*args, **kwargs)
+
+    with suppress(Exception):  # an unknown layout: children are not linked
+        wrapt.wrap_function_wrapper(module, "Popen.__init__", start_child)

@@ -15,6 +15,8 @@ from uuid import UUID
 
 import msgspec
 
+from tau_live.core.sanitize import JsonObject
+
 NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
 
 IMPORTED = "import"
@@ -240,7 +242,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     error_type: str | None = None
     input: object = None
     config: RolloutConfig = msgspec.field(default_factory=RolloutConfig)
-    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+    metadata: JsonObject = msgspec.field(default_factory=dict)
     owner: str | None = None
     worker_id: str | None = None
     attempt_count: int = 0
@@ -306,7 +308,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     name: str
     status: str = "unknown"
-    attributes: Mapping[str, object] = msgspec.field(default_factory=dict)
+    attributes: JsonObject = msgspec.field(default_factory=dict)
     started_at: float
     ended_at: float | None = None
     seq: int = 0
@@ -363,8 +365,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None = None
     latency_us: float = 0.0
     at: float
-    context: Mapping[str, object] = msgspec.field(default_factory=dict)
-    features: Mapping[str, object] = msgspec.field(default_factory=dict)
+    context: JsonObject = msgspec.field(default_factory=dict)
+    features: JsonObject = msgspec.field(default_factory=dict)
     encoded: bytes = b""
     seq: int = 0
 
@@ -476,7 +478,7 @@ class ResourcesVersion(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable set of prompts and settings that runs are made with."""
 
     version: int
-    resources: Mapping[str, object]
+    resources: JsonObject
     created_at: float
 
     @property
@@ -508,7 +510,7 @@ class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     rollouts: int
     created_at: float
-    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+    metadata: JsonObject = msgspec.field(default_factory=dict)
 
 
 class InService(msgspec.Struct, frozen=True, kw_only=True):
@@ -558,7 +560,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     trajectories: int
     samples: int
     at: float
-    report: Mapping[str, object] = msgspec.field(default_factory=dict)
+    report: JsonObject = msgspec.field(default_factory=dict)
 
 
 class Monitor(msgspec.Struct, frozen=True, kw_only=True):
@@ -575,8 +577,8 @@ class Monitor(msgspec.Struct, frozen=True, kw_only=True):
     point: str
     watermark: int = 0
     since: int = 0
-    numbers: Mapping[str, object] = msgspec.field(default_factory=dict)
-    alarms: Sequence[Mapping[str, object]] = ()
+    numbers: JsonObject = msgspec.field(default_factory=dict)
+    alarms: Sequence[JsonObject] = ()
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -586,7 +588,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     action: str
     reason: str
-    details: Mapping[str, object] = msgspec.field(default_factory=dict)
+    details: JsonObject = msgspec.field(default_factory=dict)
     seq: int = 0
 
 
@@ -626,7 +628,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     test: int = 1
     evidence: Mapping[str, float] = msgspec.field(default_factory=dict)
     tally: Mapping[str, float] = msgspec.field(default_factory=dict)
-    finding: Mapping[str, object] = msgspec.field(default_factory=dict)
+    finding: JsonObject = msgspec.field(default_factory=dict)
     changed_at: float = 0.0
     revision: int = 0
 
@@ -680,7 +682,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     parent_id: str | None = None
     input: object = None
-    metadata: Mapping[str, object] = msgspec.field(default_factory=dict)
+    metadata: JsonObject = msgspec.field(default_factory=dict)
     started_at: float | None = None
     later: bool = False
 

@@ -22,6 +22,7 @@ from tau_live.core.sanitize import (
     NAMES,
     SCALARS,
     Json,
+    JsonObject,
     Limits,
     clean,
     plain,
@@ -188,7 +189,7 @@ class Redactor:
             changes |= _changed_ids(plan.ids, ids)
         return replace(event, **changes) if changes else event
 
-    def leaves(self, row: dict[str, object]) -> bool:
+    def leaves(self, row: JsonObject) -> bool:
         """Return whether a quick check shows a mapping to be plain data without anything to redact.
 
         It does for harmless names with numbers and known words, as in most decisions; ``False`` for
@@ -376,7 +377,7 @@ class Redactor:
             return _SAME
         return _SAME if kept == value else kept
 
-    def _mapping(self, value: Mapping[str, object]) -> object:
+    def _mapping(self, value: JsonObject) -> object:
         """Return the kept form of a mapping, always a copy: a host may hold the original."""
         if type(value) is dict and self.leaves(copied := value.copy()):  # the usual case
             return copied

@@ -73,6 +73,9 @@ def beginning(text: str, limit: int) -> str:
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
+JsonObject: TypeAlias = Mapping[str, object]
+"""Open-ended JSON data by name; the names are its writer's: a user, a host, a plugin."""
+
 INT_BITS, _TEXT_BITS = 63, 512
 _SHA256_CHARS = 64
 
@@ -326,7 +329,7 @@ class _Walk:
         self._chars -= len(everything)
         return copied
 
-    def _key(self, key: object, taken: Mapping[str, object]) -> str:
+    def _key(self, key: object, taken: Collection[str]) -> str:
         room = min(self._limits.key_chars, max(self._chars, MARKER_ROOM))
         text = str.__str__(key) if _is(key, str) else _key_text(key)
         kept = self._names(text, room)
@@ -455,7 +458,7 @@ def _not_finite(number: float) -> str:
     return "NaN" if math.isnan(number) else f"{'-' * (number < 0)}Infinity"
 
 
-def _free_name(name: str, taken: Mapping[str, object], room: int) -> str:
+def _free_name(name: str, taken: Collection[str], room: int) -> str:
     if name not in taken:
         return name
     number = len(taken) + 1
@@ -537,7 +540,7 @@ def _known_names(names: str, size: int, longest: int) -> bool:
     return _are_kept(names, size, longest)
 
 
-def mapping(value: object) -> Mapping[str, object]:
+def mapping(value: object) -> JsonObject:
     """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 

@@ -16,7 +16,7 @@ from msgspec import NODEFAULT, structs
 
 from tau_live.core.errors import EventError, pass_on
 from tau_live.core.events import KINDS, Content, ErrorInfo, Event, ToolCall
-from tau_live.core.sanitize import plain
+from tau_live.core.sanitize import JsonObject, plain
 
 _ENTRIES = 100_000
 _INT_BITS = 63
@@ -217,7 +217,7 @@ def _bytes(_value: object) -> bytes:
     raise _WrongError
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def _mapping(value: object) -> JsonObject:
     kind = type(value)
     if not issubclass(kind, dict) and kind is not MappingProxyType:
         raise _WrongError

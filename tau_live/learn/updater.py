@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tau_live.core.sync import Latch
-from tau_live.core.throttle import Throttle
+from tau_live.core.sync import Latch, Throttle
 from tau_live.learn.learner import Learner, UpdateResult
 from tau_live.rl.throttle import giving_way
 from tau_live.store.roles import Store

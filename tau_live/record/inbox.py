@@ -12,8 +12,7 @@ from time import monotonic, perf_counter, sleep
 from msgspec.structs import replace
 
 from tau_live.core.events import Event, Reward, RunEnd, RunStart
-from tau_live.core.sync import Latch, Tally
-from tau_live.core.throttle import PAUSE_S
+from tau_live.core.sync import PAUSE_S, Latch, Tally
 from tau_live.record.shutdown import LazyEvent, Run, keep_whole, make_event, run_of
 from tau_live.rl.throttle import giving_way, yield_gil
 

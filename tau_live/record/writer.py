@@ -250,7 +250,7 @@ class Writer:
             store.rewards.redate(before=math.inf, after=self._clock() + DAY_S)
             self._end_orphans(store, self._pipeline)
             store.has_changed()
-            self._gate.refresh(store.gate, at=self._clock())
+            self._gate.refresh(store.gate)
             self._listeners.changed(store)
         except BaseException:
             self._pipeline = None
@@ -318,7 +318,7 @@ class Writer:
             return
         self._stale = store.has_changed() or self._stale  # until it was read successfully
         if self._stale or self._gate.has_unsaved or self._gate.store_error is not None:
-            self._gate.refresh(store.gate, at=self._clock())
+            self._gate.refresh(store.gate)
         if self._stale:
             self._listeners.changed(store)
             self._stale = self._gate.store_error is not None

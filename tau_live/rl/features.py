@@ -22,7 +22,7 @@ from math import isfinite, nextafter, sqrt
 from numbers import Real
 from operator import is_, sub
 from threading import RLock
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,9 @@ _CHARS = 4_096
 _PARTS = 65_536  # of all rows together, nested ones included: about 10 MB
 _CHARS_A_PART = 64  # a longer text counts as several
 T = TypeVar("T")
+
+Features: TypeAlias = Mapping[str, object]
+"""The features of a context or of an option; the names are the user's."""
 
 
 class FrozenRow(dict[str, object]):
@@ -52,7 +55,7 @@ class FrozenRow(dict[str, object]):
 _IMMUTABLE = frozenset({float, int, bool, str, type(None), FrozenRow})
 
 
-def copy_row(row: Mapping[str, object], *, names: str = "") -> FrozenRow:
+def copy_row(row: Features, *, names: str = "") -> FrozenRow:
     """Return a copy of a row that nobody else refers to."""
     copy = FrozenRow(row)
     copy.names = names
@@ -64,7 +67,7 @@ def copy_row(row: Mapping[str, object], *, names: str = "") -> FrozenRow:
 class _Row(Generic[T]):
     """A cached row with its value, and its consecutive misses."""
 
-    row: dict[str, object]
+    row: Features
     value: T
     size: int
     misses: int = 0
@@ -83,7 +86,7 @@ class RowCache(Generic[T]):
         self._lock = RLock()
         self._writing = False
 
-    def get(self, name: str, row: Mapping[str, object]) -> T | None:
+    def get(self, name: str, row: Features) -> T | None:
         """Return the value cached for exactly this row; ``None`` if the cached row differs.
 
         Args:
@@ -109,7 +112,7 @@ class RowCache(Generic[T]):
         known = self._rows.get(name)
         return known is None or not known.misses & (known.misses - 1)
 
-    def remember(self, name: str, row: Mapping[str, object], value: T) -> None:
+    def remember(self, name: str, row: Features, value: T) -> None:
         """Cache the value of a row, if the row is short and nothing in it can change."""
         own = row if type(row) is FrozenRow else dict(row)
         if len(own) > _LONGEST or not {*map(type, own), *map(type, own.values())} <= _IMMUTABLE:
@@ -169,7 +172,7 @@ def name_slot(name: str, width: int) -> int:
     return _hash(f"n:{name}") % width
 
 
-def slots_of_numbers(features: Mapping[str, object], width: int) -> bytes | None:
+def slots_of_numbers(features: Features, width: int) -> bytes | None:
     """Return the slots of a row's names, packed, if its values are all finite numbers."""
     if type(features) is FrozenRow and features.names:
         return _slots_of(features.names, width)
@@ -296,8 +299,8 @@ class Memory:
 
 
 def encode(
-    context: Mapping[str, object],
-    options: Sequence[tuple[str, Mapping[str, object] | None]],
+    context: Features,
+    options: Sequence[tuple[str, Features | None]],
     *,
     width: int = WIDTH,
     memory: Memory | None = None,
@@ -358,7 +361,7 @@ class _Rows:
         self.numbers.append(is_number)
 
     def extend_by(
-        self, options: Sequence[tuple[str, Mapping[str, object] | None]], memory: Memory | None
+        self, options: Sequence[tuple[str, Features | None]], memory: Memory | None
     ) -> Sequence[int]:
         """Append a row for each option; return where each ends, relative to the first's start."""
         if memory is None:
@@ -378,7 +381,7 @@ class _Rows:
 
     def _extend_each(
         self,
-        options: Sequence[tuple[str, Mapping[str, object] | None]],
+        options: Sequence[tuple[str, Features | None]],
         cache: RowCache[Row] | None,
     ) -> list[int]:
         begin = len(self.slots)
@@ -397,9 +400,7 @@ class _Rows:
             ends.append(len(self.slots) - begin)
         return ends
 
-    def _extend_from_cache(
-        self, name: str, features: Mapping[str, object], cache: RowCache[Row]
-    ) -> None:
+    def _extend_from_cache(self, name: str, features: Features, cache: RowCache[Row]) -> None:
         """Append the entries of an option's features, from the cache if they are in it."""
         row = cache.get(name, features)
         if row is not None:
@@ -425,7 +426,7 @@ class _Rows:
             self.skipped - skipped,
         )
 
-    def extend(self, features: Mapping[str, object]) -> None:
+    def extend(self, features: Features) -> None:
         """Append the entries of one row's features, at most ``MAX_ROW`` of them."""
         if self._extend_whole(features):
             return
@@ -450,7 +451,7 @@ class _Rows:
             self.skipped += excess
             del slots[-excess:], values[-excess:], numbers[-excess:]
 
-    def _extend_whole(self, features: Mapping[str, object]) -> bool:
+    def _extend_whole(self, features: Features) -> bool:
         """Append a row of numbers alone, the usual case, at once; ``False`` if it is not one."""
         count = len(features)
         slots = slots_of_numbers(features, self.width) if count <= MAX_ROW else None
@@ -519,7 +520,7 @@ class _Rows:
                 self.add(slot, value / length, 0)
 
 
-def _is_quick(features: Mapping[str, object]) -> bool:
+def _is_quick(features: Features) -> bool:
     """Whether a row is encoded faster than it is found in the cache."""
     return type(features) is FrozenRow and bool(features.names)
 

@@ -125,14 +125,6 @@ def _scan_blocks(
     sums.reshape(blocks, _BLOCK)[:] = by_step.T
 
 
-__all__ = [
-    "Advantages",
-    "Steps",
-    "batched_vtrace",
-    "gae",
-]
-
-
 class Steps(NamedTuple):
     """``R`` rollouts laid end to end, ``N`` steps in all.
 

@@ -5,12 +5,21 @@ only the numbers are filled in, which takes a fifth of the time and makes the sa
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tau_live.rl.features import LARGEST, Encoded, Frame, encode, frame_of, pack, pack_values
+from tau_live.rl.features import (
+    LARGEST,
+    Encoded,
+    Features,
+    Frame,
+    encode,
+    frame_of,
+    pack,
+    pack_values,
+)
 
 _KEPT = 512
 _ENTRIES = 64
@@ -53,7 +62,7 @@ class Shapes:
         self._width = width
         self._shapes: dict[_Form, _Shape | None] = {}
 
-    def pack(self, context: Mapping[str, object], names: tuple[str, ...]) -> bytes:
+    def pack(self, context: Features, names: tuple[str, ...]) -> bytes:
         """Return the packed features of a context and of options without features."""
         values = (*context.values(),)
         kinds = (*map(type, values),)
@@ -69,7 +78,7 @@ class Shapes:
             packed = pack(encoded)
         return packed
 
-    def _encode(self, context: Mapping[str, object], names: tuple[str, ...]) -> Encoded:
+    def _encode(self, context: Features, names: tuple[str, ...]) -> Encoded:
         return encode(context, [(name, None) for name in names], width=self._width)
 
     def _remember(self, form: _Form, encoded: Encoded) -> None:

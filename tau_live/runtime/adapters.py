@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tau_live.core.errors import SettingsError
 from tau_live.core.settings.kinds import construct
 from tau_live.core.settings.tables import DeclaredDecision, Point
-from tau_live.runtime.process_switch import log_line
+from tau_live.core.switch import log_line
 
 if TYPE_CHECKING:
     from tau_live.runtime.runtime import Runtime

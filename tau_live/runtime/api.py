@@ -30,9 +30,9 @@ from weakref import ReferenceType, ref
 
 from tau_live.core.choices import Choice, fallback
 from tau_live.core.errors import pass_on, suppress
+from tau_live.core.switch import START_FAILED, is_on, log_failure
 from tau_live.core.sync import put_back, set_variable
 from tau_live.runtime.process import State, start_runtime, stop
-from tau_live.runtime.process_switch import START_FAILED, is_on, log_failure
 
 if TYPE_CHECKING:
     from tau_live.core.settings import Settings

@@ -22,13 +22,9 @@ def infer_reward(summary: RolloutSummary) -> Iterable[RewardPart]:
     ]
 
 
-def load_plugins(settings: Settings, *, strict: bool = False) -> Plugins:
-    """Return the plugins of this process: those of installed packages, ours first.
-
-    Raises:
-        SettingsError: A plugin is wrong, and ``strict`` is set.
-    """
-    plugins = Plugins(off=settings.plugins_off, strict=strict)
+def load_plugins(settings: Settings) -> Plugins:
+    """Return the plugins of this process: those of installed packages, ours first."""
+    plugins = Plugins(off=settings.plugins_off)
     plugins.load()
     return plugins
 

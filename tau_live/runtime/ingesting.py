@@ -88,14 +88,13 @@ class _Intake:
         for name in list(self._streams):
             self.end(name)
         self._offline.finish()
-        outcome = self._offline.report(events=self._events, bad=[], bad_lines=0)
         return Ingested(
             lines=self._lines,
             events=self._events,
-            rollouts=outcome.rollouts,
-            updates=outcome.updates,
+            rollouts=self._offline.rollouts,
+            updates=self._offline.updates,
             bad=dict(self._bad),
-            refused=outcome.refused,
+            refused=dict(self._offline.refused),
         )
 
     def _store(self, events: list[Event], *, at_once: bool) -> None:

@@ -76,7 +76,7 @@ class _Learning:
     def refresh_gate(self) -> None:
         """Write pending steps of the gate, and take over what other processes wrote."""
         self._trouble.check_learner_room()
-        self.gate.refresh(self._store.gate, at=time.time())
+        self.gate.refresh(self._store.gate)
 
     def run_next(self) -> UpdateResult | None:
         """Settle what is overdue, run one update that is due, and weigh trials.

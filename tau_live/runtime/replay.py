@@ -65,6 +65,11 @@ class Offline:
     Args:
         settings: The store, and how to learn.
 
+    Attributes:
+        rollouts: How many rollouts ended.
+        updates: How many updates were made, skipped ones included.
+        refused: How many events could not be stored, by kind of event and error.
+
     Raises:
         StoreError: The store cannot be opened.
     """
@@ -76,7 +81,9 @@ class Offline:
         if obstacle is not None:
             self._store.close()
             raise TauLiveError(obstacle)
-        self._refused: Counter[str] = Counter()
+        self.rollouts = 0
+        self.updates = 0
+        self.refused: Counter[str] = Counter()
         self._pipeline = pipeline_of(
             self._store,
             settings,
@@ -91,8 +98,6 @@ class Offline:
         self._milestones = MILESTONES if learns else frozenset[str]()
         self._waiting: list[Event] = []
         self._now = 0.0
-        self._finished = 0
-        self._updates = 0
 
     def take(self, events: Iterable[Event], *, at_once: bool = False) -> None:
         """Take events in order; they are stored at milestones, or ``at_once``.
@@ -115,7 +120,7 @@ class Offline:
         """
         if batch:
             self._now = max(self._now, *(event.at for event in batch))
-            self._finished += self._pipeline.store(self._pipeline.prepare(batch)).finished
+            self.rollouts += self._pipeline.store(self._pipeline.prepare(batch)).finished
         with self._store.begin():
             self._pipeline.collector.expire(self._now, limit=max(OVERDUE, len(batch)))
         self._learn()
@@ -132,17 +137,6 @@ class Offline:
     def close(self) -> None:
         """Close the store."""
         self._store.close()
-
-    def report(self, *, events: int, bad: Sequence[BadLine], bad_lines: int) -> Replayed:
-        """Return the outcome so far."""
-        return Replayed(
-            events=events,
-            rollouts=self._finished,
-            updates=self._updates,
-            bad=bad,
-            bad_lines=bad_lines,
-            refused=dict(self._refused),
-        )
 
     def _store_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -173,13 +167,13 @@ class Offline:
             learned = self._learner.run_next(now=None)
             if learned is None:
                 return
-            self._updates += 1
+            self.updates += 1
             status = status_of(self._store, self._settings, now=time.time())
             report = {**report_of(learned.update), **msgspec.to_builtins(status)}
             publish(status_file(self._settings), report)
 
     def _refuse_event(self, event: Event, error: Exception) -> None:
-        self._refused[f"{event.event}: {type(error).__name__}"] += 1
+        self.refused[f"{event.event}: {type(error).__name__}"] += 1
 
 
 def replay_file(
@@ -210,7 +204,14 @@ def replay_file(
                 offline.take([line])
                 progress(file.tell(), total)
         offline.finish()
-        return offline.report(events=events, bad=bad, bad_lines=bad_lines)
+        return Replayed(
+            events=events,
+            rollouts=offline.rollouts,
+            updates=offline.updates,
+            bad=bad,
+            bad_lines=bad_lines,
+            refused=dict(offline.refused),
+        )
     except OSError as error:
         raise TauLiveError(f"cannot read recording '{path}': {error}") from error
     finally:

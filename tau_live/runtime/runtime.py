@@ -16,7 +16,6 @@ from types import MappingProxyType
 import msgspec
 
 from tau_live.core import fault
-from tau_live.core.children import link_children
 from tau_live.core.errors import SettingsError, StoreUnavailableError
 from tau_live.core.events import OWN_HOST, Event, RunResume, RunStart, Status, is_sound
 from tau_live.core.files import sweep
@@ -25,15 +24,20 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import Guard, lines_lost, logger, reason_of
 from tau_live.core.guard import text_of as error_text
 from tau_live.core.offers import ID_LIMIT, seconds, text_of
-from tau_live.core.processes import ATTACHED, is_unwanted_child, parent_of, this_process
+from tau_live.core.processes import (
+    ATTACHED,
+    is_unwanted_child,
+    link_children,
+    parent_of,
+    this_process,
+)
 from tau_live.core.reasons import STORE_FAILED, Part, Pause
 from tau_live.core.records import Reason, RolloutQuery
 from tau_live.core.sanitize import Limits
 from tau_live.core.settings import Learner as LearnerMode
 from tau_live.core.settings import Settings, here, place_paths
 from tau_live.core.switch import killed_by
-from tau_live.core.sync import Latch, Tally
-from tau_live.core.throttle import Throttle
+from tau_live.core.sync import Latch, Tally, Throttle
 from tau_live.decisions.choice import Decisions
 from tau_live.decisions.decider import Decider
 from tau_live.decisions.policy_files import checkpoint_folder, policy_config

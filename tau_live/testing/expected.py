@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tau_live.core.records import (
     ROLLOUT_ENDS,
@@ -132,13 +132,16 @@ _FAILED = (RolloutStatus.FAILED, Reason.ERROR)
 _CANCELLED = (RolloutStatus.CANCELLED, Reason.CANCELLED)
 _TIMED_OUT = (RolloutStatus.FAILED, Reason.TIMEOUT)
 
+Observations: TypeAlias = Mapping[str, object]
+"""Observations of the store, each by a phrase that names it."""
+
 _ENDS = "the ends of the rollouts"
 _PARENTS = "the rollouts' parents"
 _MODELS = "how the model steps ended"
 _TOOLS = "how the tool steps ended"
 
 
-def _expectations(scenario: Scenario, recorded: Sequence[Recorded]) -> Mapping[str, object]:
+def _expectations(scenario: Scenario, recorded: Sequence[Recorded]) -> Observations:
     """Return the expected observations of a scenario, by the names of ``_observations``."""
     outer = recorded[0].rollout.rollout_id if recorded else ""
     one_turn = {
@@ -148,7 +151,7 @@ def _expectations(scenario: Scenario, recorded: Sequence[Recorded]) -> Mapping[s
         "the turns": [1],
         "whether tokens were counted": [True],
     }
-    by_scenario: Mapping[Scenario, Mapping[str, object]] = {
+    by_scenario: Mapping[Scenario, Observations] = {
         Scenario.ONE_TURN: one_turn,
         Scenario.TOOL_CALL: {_ENDS: [_DONE], _MODELS: [["ok", "ok"]], _TOOLS: [["ok"]]},
         Scenario.FAILING_TOOL: {
@@ -187,7 +190,7 @@ def _expectations(scenario: Scenario, recorded: Sequence[Recorded]) -> Mapping[s
     return by_scenario[scenario]
 
 
-def _observations(recorded: Sequence[Recorded]) -> Mapping[str, object]:
+def _observations(recorded: Sequence[Recorded]) -> Observations:
     """Return every observation of the store for which some scenario has an expectation."""
     tools = [span for run in recorded for span in run.of("tool")]
     models = [span for run in recorded for span in run.of("model")]

@@ -64,17 +64,17 @@ def test_a_gate_whose_row_was_removed_holds_until_it_is_reset(
         run("gate", "reset", "--reason", "over", "--store", filled)
     elsewhere = SqliteStore.open(filled)
     running = GateKeeper(limit=3, who="agent")
-    running.refresh(elsewhere.gate, at=time.time())
+    running.refresh(elsewhere.gate)
     before = running.passes
     with closing(sqlite3.connect(filled)) as db, db:
         db.execute("delete from gate")
 
-    running.refresh(elsewhere.gate, at=time.time())
+    running.refresh(elsewhere.gate)
     held, started = running.passes, GateKeeper(limit=3, who="new")
-    started.refresh(elsewhere.gate, at=time.time())
+    started.refresh(elsewhere.gate)
     shown = run("gate", "--store", filled)
     run("gate", "reset", "--reason", "looked at it", "--store", filled)
-    running.refresh(elsewhere.gate, at=time.time())
+    running.refresh(elsewhere.gate)
 
     assert (before, held, started.passes) == (last == "reset", False, False)
     assert (shown.exit_code, "gate_removed" in shown.stdout) == (3, True)
@@ -136,7 +136,7 @@ def test_failures_that_did_not_hold_it_do_not_date_it_to_1970(
     with closing(SqliteStore.open(path)) as store:
         keeper = GateKeeper(limit=3, who="p")
         keeper.record_failure(Kind.DECISION, "no such option", at=time.time())
-        keeper.refresh(store.gate, at=time.time())
+        keeper.refresh(store.gate)
         assert store.gate.load().revision == 1
 
     result, shown = run("gate", "--store", path), read("gate", "--store", path)

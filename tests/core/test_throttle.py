@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from tau_live.core.throttle import Throttle
+from tau_live.core.sync import Throttle
 
 NEVER_S = 10.0
 SOON_S = 5.0

@@ -189,13 +189,13 @@ def test_a_hold_is_stored_with_its_update_and_written_down_once(
     settings: Settings, store: SqliteStore
 ) -> None:
     keeper = GateKeeper(limit=3, who="me")
-    keeper.refresh(store.gate, at=0.0)
+    keeper.refresh(store.gate)
 
     with store.begin():
         stored = hold_stored(store.gate, limit=3, reason="x", detail="y", who="me", at=5.0)
         again = hold_stored(store.gate, limit=3, reason="x", detail="y", who="me", at=6.0)
     keeper.hold("x", at=5.0, detail="y")
-    keeper.refresh(store.gate, at=7.0)
+    keeper.refresh(store.gate)
 
     assert (stored, again) == (True, False)
     assert [entry.event for entry in store.gate.log()] == ["hold"]

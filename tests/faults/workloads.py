@@ -266,18 +266,18 @@ def trip(folder: Path) -> Iterator[None]:
     known = settings(folder)
     store = open_store(known)
     keeper = GateKeeper(limit=3, who="test")
-    keeper.refresh(store.gate, at=1.0)
+    keeper.refresh(store.gate)
     for number in range(3):
         keeper.record_failure(Kind.COLLECTION, "the disk is full", at=2.0 + number)
-        keeper.refresh(store.gate, at=3.0)
+        keeper.refresh(store.gate)
         yield
     reset_gate(store, known, reason="mended", who="anna", at=6.0)
     yield
-    keeper.refresh(store.gate, at=7.0)
+    keeper.refresh(store.gate)
     keeper.hold("rewards_missing", at=8.0, detail="of 10 rollouts none")
     keeper.reset("mended", who="anna", at=9.0)
     keeper.hold("rewards_missing", at=10.0, detail="of 20 rollouts none")
-    keeper.refresh(store.gate, at=11.0)
+    keeper.refresh(store.gate)
     store.close()
     yield
 

@@ -106,9 +106,9 @@ def reset(path: Path) -> None:
 
     store = SqliteStore.open(path)
     keeper = GateKeeper(limit=3, who="test")
-    keeper.refresh(store.gate, at=1.0)
+    keeper.refresh(store.gate)
     keeper.reset("mended", who="tests", at=2e9)
-    keeper.refresh(store.gate, at=2e9)
+    keeper.refresh(store.gate)
     store.close()
 
 

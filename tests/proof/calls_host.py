@@ -13,7 +13,7 @@ from typing import TypeVar
 import tau_live
 from tau_live.core import events as ev
 from tau_live.core.settings import Learner, Settings
-from tau_live.core.throttle import Throttle
+from tau_live.core.sync import Throttle
 from tau_live.learn import updater
 from tau_live.runtime import build
 from tau_live.runtime.runtime import Runtime

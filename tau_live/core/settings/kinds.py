@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from tau_live.core.errors import SettingsError, pass_on, suppress
 from tau_live.core.switch import PREFIX
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E", bound=StrEnum)
+
+Table: TypeAlias = Mapping[str, object]
+"""A table of TOML, or the same as JSON."""
 
 _SHOWN = 80
 _TRUTHS = {"1": True, "true": True, "yes": True, "on": True}
@@ -219,7 +222,7 @@ def optional(kind: Kind[T]) -> Kind[T | None]:
     return Kind(expects, parse)
 
 
-def as_table(raw: object) -> Mapping[str, object]:
+def as_table(raw: object) -> Table:
     """Return the table given as a TOML table, a JSON object or an inline TOML table.
 
     Raises:
@@ -339,6 +342,6 @@ def parse_fields(owner: "DataclassInstance", label: str) -> None:
         object.__setattr__(owner, row.field, value)
 
 
-def construct(make: Callable[..., T], values: Mapping[str, object]) -> T:
+def construct(make: Callable[..., T], values: Table) -> T:
     """Call ``make`` with arguments whose names are known only at run time."""
     return make(**values)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tau_live.core.errors import SettingsError, pass_on
-from tau_live.core.settings.kinds import Setting, nearest, show_value
+from tau_live.core.settings.kinds import Setting, Table, nearest, show_value
 from tau_live.core.switch import KILL, OLD_SWITCH, PREFIX, SWITCH
 
 PYPROJECT = "pyproject.toml"
@@ -93,7 +93,7 @@ def from_file(rows: Sequence[Setting], file: Path, warnings: list[str]) -> dict[
     return _from_table(rows, document if own is None else own, file=file, at=at, warnings=warnings)
 
 
-def read_toml(file: Path) -> dict[str, object]:
+def read_toml(file: Path) -> Table:
     """Return the contents of a TOML file.
 
     Raises:
@@ -141,7 +141,7 @@ def _pyprojects(directory: Path, warnings: list[str]) -> Iterator[Path]:
             warnings.append(f"cannot read {file}: {error.strerror or error}")
 
 
-def own_table(document: Mapping[str, object]) -> Mapping[str, object] | None:
+def own_table(document: Table) -> Table | None:
     """Return the table ``[tool.tau-live]`` of a document; ``None`` without one."""
     tool = document.get("tool")
     own = tool.get("tau-live") if isinstance(tool, Mapping) else None
@@ -150,7 +150,7 @@ def own_table(document: Mapping[str, object]) -> Mapping[str, object] | None:
 
 def _from_table(
     rows: Sequence[Setting],
-    table: Mapping[str, object],
+    table: Table,
     *,
     file: Path,
     at: str,
@@ -171,7 +171,7 @@ def _from_table(
     return values
 
 
-def _flat(table: Mapping[str, object], file: Path) -> Iterator[tuple[str, object]]:
+def _flat(table: Table, file: Path) -> Iterator[tuple[str, object]]:
     for key, raw in table.items():
         if key != "safety":
             yield key, raw

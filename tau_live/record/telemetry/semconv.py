@@ -17,6 +17,7 @@ import msgspec
 
 from tau_live.core import events as ev
 from tau_live.core.offers import COMMENT_LIMIT, text_of
+from tau_live.core.records import Reason
 
 Attributes = Mapping[str, object]
 """The attributes of a span: texts, numbers, booleans, and sequences of them, by name."""
@@ -294,26 +295,26 @@ class Problem(NamedTuple):
 
     status: ev.Status = ev.Status.OK
     error: ev.ErrorInfo | None = None
-    reason: ev.Reason | None = None
+    reason: Reason | None = None
 
 
-_ENDINGS: Mapping[tuple[str, ...], tuple[ev.Status, ev.Reason | None]] = {
+_ENDINGS: Mapping[tuple[str, ...], tuple[ev.Status, Reason | None]] = {
     ("CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"): (
         ev.Status.CANCELLED,
-        ev.Reason.CANCELLED,
+        Reason.CANCELLED,
     ),
     ("TimeoutError", "Timeout", "timeout", "APITimeoutError", "ReadTimeout"): (
         ev.Status.ERROR,
-        ev.Reason.TIMEOUT,
+        Reason.TIMEOUT,
     ),
     (
         *("UsageLimitExceeded", "MaxTurnsExceeded", "GraphRecursionError", "AgentMaxStepsError"),
         *("LlmCallsLimitExceededError", "PipelineMaxComponentRuns"),
-    ): (ev.Status.LIMIT, ev.Reason.LIMIT),
+    ): (ev.Status.LIMIT, Reason.LIMIT),
     ("ToolRetryError", "ModelRetry"): (ev.Status.RETRY, None),
     ("GraphInterrupt", "NodeInterrupt", "CallDeferred", "ApprovalRequired"): (
         ev.Status.INTERRUPTED,
-        ev.Reason.INTERRUPTED,
+        Reason.INTERRUPTED,
     ),
 }
 """Status and reason by the names of special errors."""
@@ -327,7 +328,7 @@ def problem_of(ended: SpanEnd, *, fatal: bool = False) -> Problem:
         if ended.raised is None and not broken:
             return Problem()
         error = ev.ErrorInfo(type=ended.raised, fatal=fatal) if ended.raised else None
-        return Problem(ev.Status.CANCELLED, error, ev.Reason.CANCELLED)
+        return Problem(ev.Status.CANCELLED, error, Reason.CANCELLED)
     raised = next((event for event in reversed(ended.events) if event.name == "exception"), None)
     thrown = {} if raised is None else raised.attributes
     type_ = text(attributes, "error.type") or text(thrown, "exception.type") or "error"

@@ -17,9 +17,16 @@ from tau_live.core import events as ev
 from tau_live.core.offers import text_of
 from tau_live.core.records import IMPORTED, rollout_id_of
 from tau_live.core.redaction import clean_id
-from tau_live.core.sanitize import mapping, sequence
+from tau_live.core.sanitize import JsonObject, mapping, sequence
 from tau_live.record.telemetry.runs import HOST, Runs
-from tau_live.record.telemetry.semconv import RESULT, REWARD, SpanEnd, SpanEvent, SpanStart
+from tau_live.record.telemetry.semconv import (
+    RESULT,
+    REWARD,
+    Attributes,
+    SpanEnd,
+    SpanEvent,
+    SpanStart,
+)
 from tau_live.record.whole_runs import event_of_decision
 from tau_live.runtime.importing.rows import FieldError, Options, name_of, number_of
 from tau_live.runtime.importing.runs import Logged, Reader, Records
@@ -51,7 +58,7 @@ class Traces:
         self._open: OrderedDict[str, _Trace] = OrderedDict()
         self._spans = 0
 
-    def events(self, batch: Mapping[str, object]) -> Iterator[ev.Event | FieldError]:
+    def events(self, batch: JsonObject) -> Iterator[ev.Event | FieldError]:
         """Yield the events of a line, and its errors."""
         resources = sequence(batch.get("resourceSpans"))
         if not resources:
@@ -92,7 +99,7 @@ class Traces:
         while len(self._open) > OPEN_TRACES or (self._spans > 200_000 and len(self._open) > 1):
             yield from self._end_trace(*self._open.popitem(last=False))
 
-    def _choice(self, attributes: Mapping[str, object]) -> Logged | None:
+    def _choice(self, attributes: Attributes) -> Logged | None:
         """Return the decision of a span, or the host's choice of a model; ``None`` without one."""
         row = {
             name.removeprefix(DECISION): value
@@ -177,7 +184,7 @@ def _in_order(
         yield None, span
 
 
-def _span(span: Mapping[str, object], scope: str, service: str | None) -> SpanEnd:
+def _span(span: JsonObject, scope: str, service: str | None) -> SpanEnd:
     """Return a span. Raises: ValueError."""
     trace, id_ = span.get("traceId"), span.get("spanId")
     if not isinstance(trace, str) or not trace or not isinstance(id_, str) or not id_:
@@ -218,14 +225,14 @@ def _span(span: Mapping[str, object], scope: str, service: str | None) -> SpanEn
     )
 
 
-def _seconds(span: Mapping[str, object], name: str) -> float:
+def _seconds(span: JsonObject, name: str) -> float:
     number = number_of(span.get(name))
     if number is None or number < 0.0:
         raise ValueError(f"expected {name} in nanoseconds, got {span.get(name)!r}")
     return round(number / 1e3) / 1e6
 
 
-def _attributes(listed: object) -> dict[str, object]:
+def _attributes(listed: object) -> Attributes:
     """Return attributes by key, their values as plain data. Raises: ValueError."""
     attributes: dict[str, object] = {}
     for item in map(mapping, sequence(listed)):
@@ -236,7 +243,7 @@ def _attributes(listed: object) -> dict[str, object]:
     return attributes
 
 
-def _value(value: Mapping[str, object], depth: int) -> object:
+def _value(value: JsonObject, depth: int) -> object:
     """Return the value of an ``AnyValue``; integers come as text. Raises: ValueError."""
     for kind, content in value.items():
         if kind == "intValue":

@@ -11,12 +11,13 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice
 from math import isfinite, nan
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from tau_live.core.offers import OPTIONS_LIMIT, text_of
 from tau_live.record.recording import Line
+from tau_live.rl.features import Features
 
 FIELDS: Mapping[str, str] = {
     "run": "the id that the rows of one run share; without it every row is its own run",
@@ -41,7 +42,8 @@ FIELDS: Mapping[str, str] = {
 ABSENT = frozenset({"", "na", "nan", "none", "null"})
 """Texts for a missing value in a column of numbers."""
 
-Row = Mapping[str, object]
+Row: TypeAlias = Mapping[str, object]
+"""A row of a log, by its own columns."""
 
 
 class FieldError(ValueError):
@@ -116,7 +118,7 @@ def value_at(row: Row, path: str) -> object:
     return value
 
 
-def select_columns(row: Row, paths: Sequence[str]) -> dict[str, object]:
+def select_columns(row: Row, paths: Sequence[str]) -> Row:
     """Return the columns that any of these paths names, or matches with ``*`` and ``?``."""
     columns: dict[str, object] = {}
     for path in paths:
@@ -243,7 +245,6 @@ def _cells(lines: Sequence[Line], delimiter: str) -> list[str] | BadRow | None:
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _SCALARS = frozenset({float, int, bool, str, type(None)})
 
-Features = dict[str, object]
 Read = TypeVar("Read")
 Reading = Callable[[object], Read]
 
@@ -403,7 +404,7 @@ def features_by_option(value: object) -> dict[str, Features]:
     return {str(name): features_of(of) for name, of in value.items()}
 
 
-def _flat(prefix: str, value: Mapping[str, object], depth: int) -> Iterator[tuple[str, object]]:
+def _flat(prefix: str, value: Row, depth: int) -> Iterator[tuple[str, object]]:
     for name, inner in value.items():
         if str(name).startswith("_"):  # a log's private data, as in Vowpal Wabbit's
             continue
@@ -415,7 +416,7 @@ def _flat(prefix: str, value: Mapping[str, object], depth: int) -> Iterator[tupl
             yield f"{prefix}{name}", inner
 
 
-def cells_of(cells: Mapping[str, object]) -> Features:
+def cells_of(cells: Row) -> Features:
     """Return the cells of a table as features: numbers, booleans, objects, else categories."""
     return {name: _cell(value) for name, value in cells.items()}
 

@@ -39,11 +39,10 @@ from tau_live.record.whole_runs import (
     event_of_reward,
     steps_of,
 )
-from tau_live.rl.features import encode, pack
+from tau_live.rl.features import Features, encode, pack
 from tau_live.rl.shapes import Shapes
 from tau_live.runtime.importing import rows
 from tau_live.runtime.importing.rows import (
-    Features,
     FieldError,
     Options,
     Place,

@@ -47,14 +47,14 @@ class FailingStore:
 
 def keeper_on(store: GateStore, *, limit: int = 3, who: str = "one") -> GateKeeper:
     keeper = GateKeeper(limit=limit, who=who)
-    keeper.refresh(store, at=0.0)
+    keeper.refresh(store)
     return keeper
 
 
 def reset_from_another_terminal(store: GateStore, *, at: float) -> None:
     operator = keeper_on(store, who="terminal")
     operator.reset("disk repaired", who="anna", at=at)
-    operator.refresh(store, at=at)
+    operator.refresh(store)
     assert not operator.has_unsaved
 
 

@@ -30,7 +30,7 @@ def test_failures_in_a_row_hold_at_once_and_are_written_at_the_next_refresh(
 
     trip(keeper)
     held_before_refresh = not keeper.passes
-    changed = keeper.refresh(store, at=2.0)
+    changed = keeper.refresh(store)
 
     assert held_before_refresh
     assert changed
@@ -44,12 +44,12 @@ def test_fault_6_a_hold_outlives_the_process_and_can_be_reset(connect: Connect) 
     store = connect()
     keeper = keeper_on(store)
     trip(keeper, U)
-    keeper.refresh(store, at=2.0)
+    keeper.refresh(store)
 
     restarted = keeper_on(connect(), who="two")
     held_after_restart = not restarted.passes
     reset_from_another_terminal(connect(), at=3.0)
-    changed = keeper.refresh(store, at=4.0)
+    changed = keeper.refresh(store)
 
     assert held_after_restart
     assert changed
@@ -63,9 +63,9 @@ def test_fault_6_successes_of_collection_do_not_hide_failing_updates(connect: Co
 
     for at in range(1, 4):
         keeper.record_failure(U, "no memory", at=at)
-        keeper.refresh(store, at=at)
+        keeper.refresh(store)
         keeper.record_success(C, at=at)
-        keeper.refresh(store, at=at)
+        keeper.refresh(store)
 
     assert keeper.gate.reason == HoldReason.UPDATE_FAILURES
 
@@ -87,8 +87,8 @@ def test_fault_5_the_host_s_thread_does_no_work_and_never_waits_for_the_store(
         seen.append((host.is_alive(), keeper.passes, store.saves))
 
     store.before_save = let_the_host_work
-    keeper.refresh(store, at=2.0)
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
+    keeper.refresh(store)
 
     assert seen == [(False, False, 0)]  # it went on, the gate held at once, and nothing was written
     assert store.load().streaks["decision"] == 3
@@ -101,7 +101,7 @@ def test_successes_of_a_healthy_process_write_nothing(connect: Connect) -> None:
 
     for at in range(100):
         keeper.record_success(C, at=at)
-        keeper.refresh(store, at=at)
+        keeper.refresh(store)
 
     assert store.saves == 0
     assert not keeper.has_unsaved
@@ -111,10 +111,10 @@ def test_a_success_ends_a_streak_that_was_written_already(connect: Connect) -> N
     store = connect()
     keeper = keeper_on(store)
     trip(keeper, times=2)
-    keeper.refresh(store, at=1.0)
+    keeper.refresh(store)
 
     keeper.record_success(C, at=2.0)
-    keeper.refresh(store, at=2.0)
+    keeper.refresh(store)
 
     assert store.load().streaks["collection"] == 0
     assert keeper.gate.streaks == {}
@@ -125,7 +125,7 @@ def test_a_hold_of_an_operator_is_written_with_his_name(connect: Connect) -> Non
     keeper = keeper_on(store)
 
     keeper.hold(HoldReason.OPERATOR, at=1.0, detail="migration", who="anna")
-    keeper.refresh(store, at=1.0)
+    keeper.refresh(store)
 
     assert history(store) == [("hold", "hold", "anna", "operator")]
     assert store.load().detail == "migration"
@@ -146,10 +146,10 @@ def test_a_reset_of_a_passing_gate_ends_streaks_and_is_written_too(connect: Conn
     store = connect()
     keeper = keeper_on(store)
     trip(keeper, times=2)
-    keeper.refresh(store, at=1.0)
+    keeper.refresh(store)
 
     reset_from_another_terminal(connect(), at=2.0)
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
     trip(keeper, times=2, at=3.0)
 
     assert keeper.passes
@@ -162,7 +162,7 @@ def test_a_failure_from_before_a_reset_is_not_counted_after_it(connect: Connect)
     keeper.record_failure(C, "full", at=1.0)
 
     reset_from_another_terminal(connect(), at=2.0)
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
 
     assert keeper.gate.streaks == {}
     assert store.load().streaks["collection"] == 0
@@ -173,11 +173,11 @@ def test_a_reset_is_all_that_is_written_of_what_it_ended(connect: Connect) -> No
     store, other = connect(), connect()
     keeper, colleague = keeper_on(store), keeper_on(other, who="two")
     trip(colleague, times=2)
-    colleague.refresh(other, at=1.0)
+    colleague.refresh(other)
     keeper.record_failure(C, "full", at=2.0)
 
     keeper.reset("disk repaired", who="anna", at=3.0)
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
 
     assert history(store) == [("reset", "pass", "anna", "disk repaired")]
 
@@ -186,7 +186,7 @@ def test_what_fails_while_it_holds_is_not_counted(connect: Connect) -> None:
     store = connect()
     keeper = keeper_on(store)
     trip(keeper)
-    keeper.refresh(store, at=1.0)
+    keeper.refresh(store)
 
     trip(keeper, U, times=50)
 
@@ -220,7 +220,7 @@ def test_failures_of_several_processes_make_one_streak(connect: Connect) -> None
 
     for at, keeper in enumerate(keepers, start=1):
         keeper.record_failure(C, "full", at=at)
-        keeper.refresh(store, at=at)
+        keeper.refresh(store)
 
     assert keepers[-1].gate.reason == "collection_failures"
     assert history(store) == [("hold", "hold", "three", "collection_failures")]
@@ -232,10 +232,10 @@ def test_a_healthy_process_does_not_hide_one_that_fails(connect: Connect) -> Non
 
     for at in range(1, 4):
         failing.record_failure(C, "full", at=at)
-        failing.refresh(store, at=at)
-        healthy.refresh(store, at=at)
+        failing.refresh(store)
+        healthy.refresh(store)
         healthy.record_success(C, at=at)
-        healthy.refresh(store, at=at)
+        healthy.refresh(store)
 
     assert not failing.passes
     assert not healthy.passes
@@ -247,15 +247,15 @@ def test_limit_failures_in_one_process_hold_even_if_another_ended_the_shared_str
     store = connect()
     failing = keeper_on(store, who="failing")
     trip(failing, times=2)
-    failing.refresh(store, at=1.0)
+    failing.refresh(store)
     newcomer = keeper_on(store, who="newcomer")  # finds a streak of two, so it answers for it
     newcomer.record_success(C, at=2.0)
-    newcomer.refresh(store, at=2.0)
+    newcomer.refresh(store)
     ended = store.load().streaks["collection"]
 
-    failing.refresh(store, at=3.0)
+    failing.refresh(store)
     trip(failing, times=1, at=3.0)
-    failing.refresh(store, at=3.0)
+    failing.refresh(store)
 
     assert ended == 0
     assert (store.load().state, store.load().streaks["collection"]) == ("hold", 3)
@@ -267,7 +267,7 @@ def test_a_process_that_dies_of_each_failure_is_held_in_the_end(connect: Connect
     for at in range(1, 4):
         keeper = keeper_on(store, who=f"life {at}")
         keeper.record_failure(C, "killed", at=at)
-        keeper.refresh(store, at=at)
+        keeper.refresh(store)
 
     assert store.load().state == "hold"
 
@@ -278,9 +278,9 @@ def test_two_processes_that_trip_at_once_make_one_hold_and_both_say_so(connect: 
     one, two = keeper_on(store, who="one"), keeper_on(racing, who="two")
     trip(one, U, at=1.0)
     trip(two, D, at=2.0)
-    racing.before_save = lambda: one.refresh(store, at=3.0)  # between two's read and its write
+    racing.before_save = lambda: one.refresh(store)  # between two's read and its write
 
-    two.refresh(racing, at=3.0)
+    two.refresh(racing)
 
     assert store.load().reason == two.gate.reason == one.gate.reason == "update_failures"
     assert history(store) == [
@@ -299,7 +299,7 @@ def test_threads_with_connections_of_their_own_lose_no_failure(connect: Connect)
         for at in range(1, 5):
             keeper.record_failure(C, "full", at=at)
             while keeper.has_unsaved:
-                keeper.refresh(store, at=at)
+                keeper.refresh(store)
         took_part.append(name)
 
     threads = [threading.Thread(target=work, args=(f"process {n}",)) for n in range(4)]
@@ -316,12 +316,12 @@ def test_a_clock_that_was_set_back_does_not_undo_a_reset(connect: Connect) -> No
     store = connect()
     keeper = keeper_on(store)
     trip(keeper, at=1_000_000.0)
-    keeper.refresh(store, at=1_000_000.0)
+    keeper.refresh(store)
 
     reset_from_another_terminal(connect(), at=1.0)
-    keeper.refresh(store, at=2.0)
+    keeper.refresh(store)
     trip(keeper, times=2, at=3.0)
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
 
     assert keeper.passes
 
@@ -336,7 +336,7 @@ def test_while_it_is_killed_it_holds_and_no_reset_ends_that(connect: Connect) ->
 
     keeper.set_kill("nonsense", at=5.0)
     keeper.reset("looked at", who="me", at=6.0)
-    keeper.refresh(store, at=6.0)
+    keeper.refresh(store)
 
     assert not keeper.passes
     assert keeper.epoch == epoch + 1

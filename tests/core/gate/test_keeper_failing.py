@@ -17,8 +17,8 @@ def test_fault_17_a_store_that_fails_is_said_and_raises_nothing(connect: Connect
     store = FailingStore(connect())
     keeper = GateKeeper(limit=3, who="one")
 
-    for at in range(1, 9):
-        keeper.refresh(store, at=at)
+    for _ in range(1, 9):
+        keeper.refresh(store)
 
     snapshot = keeper.snapshot()
     assert (snapshot["state"], snapshot["stored"]) == ("pass", False)
@@ -34,12 +34,12 @@ def test_a_hold_because_of_the_store_is_in_memory_alone_and_ends_with_its_cause(
     keeper.suspend("disk I/O error", at=1.0)
     keeper.suspend("again", at=2.0)
     keeper.record_failure(C, "full", at=3.0)
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
     held, epoch, stored = keeper.snapshot(), keeper.epoch, store.load().state
 
     keeper.resume()
     keeper.resume()
-    keeper.refresh(store, at=4.0)
+    keeper.refresh(store)
 
     words = {name: held[name] for name in ("state", "reason", "detail", "since", "stored")}
     assert words == {
@@ -64,7 +64,7 @@ def test_the_end_of_a_hold_because_of_the_store_ends_no_other(connect: Connect) 
     keeper.hold("operator", at=3.0, who="anna")
 
     keeper.resume()
-    keeper.refresh(store, at=4.0)
+    keeper.refresh(store)
 
     assert not keeper.passes
     assert (keeper.snapshot()["reason"], store.load().state) == ("operator", "hold")
@@ -77,16 +77,16 @@ def test_a_hold_by_failures_of_others_and_one_s_own_is_kept_although_writing_it_
     mine.fails = False
     here, there = keeper_on(mine, who="here"), keeper_on(other, who="there")
     trip(there, times=2, at=1.0)
-    there.refresh(other, at=1.0)
+    there.refresh(other)
     here.record_failure(C, "full", at=2.0)
     mine.fails_after_loading = True
-    here.refresh(mine, at=2.0)
+    here.refresh(mine)
     held = not here.passes
     there.record_success(C, at=3.0)
-    there.refresh(other, at=3.0)
+    there.refresh(other)
 
     mine.fails_after_loading = False
-    here.refresh(mine, at=4.0)
+    here.refresh(mine)
 
     assert held
     assert not here.passes
@@ -96,10 +96,10 @@ def test_a_hold_by_failures_of_others_and_one_s_own_is_kept_although_writing_it_
 def test_a_store_that_works_again_is_said_too(connect: Connect) -> None:
     store = FailingStore(connect())
     keeper = GateKeeper(limit=2, who="one")
-    keeper.refresh(store, at=1.0)
+    keeper.refresh(store)
 
     store.fails = False
-    keeper.refresh(store, at=2.0)
+    keeper.refresh(store)
 
     assert keeper.store_error is None
 
@@ -108,10 +108,10 @@ def test_a_hold_is_written_down_when_the_store_is_back(connect: Connect) -> None
     store = FailingStore(connect())
     keeper = GateKeeper(limit=2, who="one")
     trip(keeper, times=2, at=2.0)
-    keeper.refresh(store, at=2.0)
+    keeper.refresh(store)
 
     store.fails = False
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
 
     assert not keeper.passes
     assert keeper.snapshot()["stored"] is True
@@ -123,14 +123,14 @@ def test_a_reset_from_another_terminal_ends_a_hold_that_only_memory_knew(connect
     store = FailingStore(connect())
     keeper = GateKeeper(limit=1, who="one")
     trip(keeper, times=1, at=1.0)
-    keeper.refresh(store, at=1.0)
+    keeper.refresh(store)
     held = not keeper.passes
 
     reset_from_another_terminal(
         connect(), at=2.0
     )  # the disk works again, the process was not there
     store.fails = False
-    changed = keeper.refresh(store, at=3.0)
+    changed = keeper.refresh(store)
 
     assert held
     assert changed
@@ -147,10 +147,10 @@ def test_a_reset_that_came_before_the_hold_does_not_end_it(connect: Connect) -> 
     keeper = GateKeeper(limit=1, who="one")
     reset_from_another_terminal(connect(), at=1.0)
     trip(keeper, times=1, at=2.0)
-    keeper.refresh(store, at=2.0)
+    keeper.refresh(store)
 
     store.fails = False
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
 
     assert not keeper.passes
     assert store.load().state == "hold"
@@ -160,11 +160,11 @@ def test_a_hold_and_its_reset_that_only_memory_knew_are_both_written(connect: Co
     store = FailingStore(connect())
     keeper = GateKeeper(limit=1, who="one")
     trip(keeper, times=1, at=1.0)
-    keeper.refresh(store, at=1.0)
+    keeper.refresh(store)
 
     keeper.reset("it is known", who="anna", at=2.0)
     store.fails = False
-    keeper.refresh(store, at=3.0)
+    keeper.refresh(store)
 
     assert keeper.passes
     assert history(store) == [
@@ -181,13 +181,13 @@ def test_a_reset_that_was_written_although_it_seemed_to_fail_is_not_done_twice(
     operator = keeper_on(store, who="terminal")
     operator.reset("disk repaired", who="anna", at=1.0)
     store.fails_after_saving = True
-    operator.refresh(store, at=1.0)
+    operator.refresh(store)
     colleague = keeper_on(other, who="two")
     trip(colleague, at=2.0)
-    colleague.refresh(other, at=2.0)
+    colleague.refresh(other)
 
     store.fails_after_saving = False
-    operator.refresh(store, at=3.0)
+    operator.refresh(store)
 
     assert not operator.passes
     assert [event for event, *_ in history(other)] == ["reset", "hold"]
@@ -203,7 +203,7 @@ def test_what_waits_to_be_written_is_bounded(connect: Connect) -> None:
         if at % 7 == 0:
             keeper.record_success(kind, at=at)
     store.fails = False
-    keeper.refresh(store, at=5000)
+    keeper.refresh(store)
 
     assert store.saves == 1
     assert not keeper.has_unsaved

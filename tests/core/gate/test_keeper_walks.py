@@ -71,11 +71,11 @@ def test_written_at_once_every_process_agrees_with_the_model(connect: Connect, l
     model = Model(limit=limit)
     keepers = {name: GateKeeper(limit=limit, who=name) for name in NAMES}
     for keeper in keepers.values():
-        keeper.refresh(store, at=0)
+        keeper.refresh(store)
     for at in range(6_000):
         name, kind = rng.choice(NAMES), rng.choice(list(Kind))
         keeper = keepers[name]
-        keeper.refresh(store, at=at)
+        keeper.refresh(store)
 
         match rng.choices(["-", "+", "hold", "reset", "restart"], [50, 40, 1, 4, 5])[0]:
             case "-":
@@ -93,7 +93,7 @@ def test_written_at_once_every_process_agrees_with_the_model(connect: Connect, l
             case "restart":
                 keepers[name] = keeper = GateKeeper(limit=limit, who=name)
                 model.restart(name)
-        keeper.refresh(store, at=at)
+        keeper.refresh(store)
 
         row = store.load()
         assert (row.state, row.reason) == ("hold" if model.reason else "pass", model.reason)
@@ -195,7 +195,7 @@ class Walk:
         other = self.rng.choice([other for other in NAMES if other != name])
         disk.others = lambda: None if nested else self.refresh(other, nested=True)
         disk.log_was_read = False
-        keeper.refresh(disk, at=self.at)
+        keeper.refresh(disk)
         disk.others = lambda: None
 
         resets = [line.at for line in self.store.log() if line.event == "reset"]
@@ -209,14 +209,14 @@ class Walk:
 
     def operate(self, name: str, kind: Kind) -> None:
         operator = GateKeeper(limit=self.limit, who="terminal")
-        operator.refresh(self.store, at=self.at)
+        operator.refresh(self.store)
         if self.rng.random() < 0.9:
             operator.reset("walk", who="anna", at=self.at)
             self.counts["reset"] += 1
         else:
             operator.hold("operator", at=self.at, who="anna")
             self.counts["hold"] += 1
-        operator.refresh(self.store, at=self.at)
+        operator.refresh(self.store)
         assert not operator.has_unsaved
 
     def die(self, name: str, kind: Kind) -> None:
