@@ -583,7 +583,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def _load(self, ids: Iterable[str]) -> None:
         """Load the rollouts with these ids, and whether there are rewards for them."""
         wanted = [id_ for id_ in dict.fromkeys(ids) if id_ not in self._states]
-        for row in self._look_up(LOAD, [*zip(wanted)]):  # rows of one value
+        for row in self._look_up(LOAD, [(id_,) for id_ in wanted]):
             state = self._states.get(row["rollout_id"])
             if state is None:
                 rollout = rollout_of(row)
@@ -601,7 +601,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         for id_ in absent:
             self._states[id_] = None
             self._rewards[id_] = RewardsState(whole=True)
-        for row in self._look_up(REWARDED, [*zip(absent)]):
+        for row in self._look_up(REWARDED, [(id_,) for id_ in absent]):
             self._rewards[row["rollout_id"]].whole = False
 
     def _look_up(self, statement: str, wanted: Sequence[Sequence[Value]]) -> list[Row]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import chain, compress, repeat
+from itertools import chain, compress
 from itertools import count as counted_from
 from math import isfinite, isnan
 
@@ -104,7 +104,7 @@ def insert(connection: Connection, sql: str, rows: Iterable[Sequence[Value]]) ->
     """Insert rows, given the statement that inserts one; return how many rows changed."""
     kept = rows if isinstance(rows, list) else [*yield_between(rows)]
     if len(kept) < FEW:
-        return sum(map(connection.change, repeat(sql), kept))
+        return sum(connection.change(sql, row) for row in kept)
     return _insert_columns(connection, sql, _columns(connection, sql, kept), len(kept))
 
 
