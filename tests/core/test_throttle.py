@@ -64,13 +64,18 @@ def test_it_costs_next_to_nothing_until_it_is_time() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a thread's pauses")
-@pytest.mark.parametrize(("hurried", "paused"), [(False, True), (True, False)])
-def test_it_pauses_unless_there_is_a_hurry(hurried: bool, paused: bool) -> None:
+def test_it_pauses_unless_there_is_a_hurry() -> None:
     import resource
 
-    pause = Throttle(hurried=lambda: hurried)
-    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    def pauses(*, hurried: bool) -> int:
+        """Count in 20 tries; the machine may take the processor away just before, or besides."""
+        count = 0
+        for _ in range(20):
+            pause = Throttle(hurried=lambda: hurried)
+            before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+            pause()
+            count += resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw > before
+        return count
 
-    pause()
-
-    assert (resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw > before) == paused
+    assert pauses(hurried=False) >= 15
+    assert pauses(hurried=True) <= 5
