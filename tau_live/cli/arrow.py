@@ -14,7 +14,7 @@ from tau_live.cli.output import as_json
 from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders, opened_output
 from tau_live.runtime.importing.log import Format
-from tau_live.store.retention import Row, Rows
+from tau_live.store.retention import ExportRow, Rows
 
 ROWS_AT_ONCE = 10_000
 
@@ -37,7 +37,7 @@ NUMBERS: Mapping[str, frozenset[str]] = {
 """The columns that are not text; open-ended ones are JSON in text."""
 
 
-def write_parquet(folder: Path, rows: Iterable[Row]) -> None:
+def write_parquet(folder: Path, rows: Iterable[ExportRow]) -> None:
     """Write each table of an export into ``{table}.parquet``, some rows at a time.
 
     A column has the same type in every store: it does not depend on its values.
@@ -51,7 +51,7 @@ def write_parquet(folder: Path, rows: Iterable[Row]) -> None:
             _write_table(file, group)
 
 
-def _write_table(file: object, rows: Iterator[Row]) -> None:
+def _write_table(file: object, rows: Iterator[ExportRow]) -> None:
     batch = list(islice(rows, ROWS_AT_ONCE))
     schema = pa.schema([(name, _type_of(name)) for name in batch[0] if name != "table"])
     with pq.ParquetWriter(file, schema) as writer:

@@ -25,7 +25,7 @@ from tau_live.core.files import opened_output
 from tau_live.core.version import packages_for
 from tau_live.record.archive import read_archive
 from tau_live.store.opening import open_at
-from tau_live.store.retention import Row
+from tau_live.store.retention import ExportRow
 
 MISLEADING = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
 """Endings by which other tools would take JSON Lines for another format."""
@@ -72,8 +72,8 @@ def export(path: Path | None, as_json: bool, format_: str, output: Path | None) 
 
 
 def _count_rows(
-    rows: Iterable[Row], counts: Counter[str], bar: Progress
-) -> Generator[Row, None, None]:
+    rows: Iterable[ExportRow], counts: Counter[str], bar: Progress
+) -> Generator[ExportRow, None, None]:
     """Yield the rows, counting them by table."""
     task = bar.add_task("rows", total=None)
     for number, row in enumerate(rows):
@@ -83,7 +83,7 @@ def _count_rows(
         yield row
 
 
-def _write(rows: Iterable[Row], output: Path | None, *, parquet: bool) -> None:
+def _write(rows: Iterable[ExportRow], output: Path | None, *, parquet: bool) -> None:
     """Write rows to standard output, into a folder of Parquet files, or as lines into a file.
 
     A file is replaced as a whole, readable by its owner alone; a pipe is written to. If its name
@@ -107,7 +107,7 @@ def _write(rows: Iterable[Row], output: Path | None, *, parquet: bool) -> None:
                 file.writelines(lines)
 
 
-def write_tables(folder: Path, rows: Iterable[Row]) -> None:
+def write_tables(folder: Path, rows: Iterable[ExportRow]) -> None:
     """Write each table into a Parquet file of its name.
 
     Raises:

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from tau_live.core.settings import Settings
 from tau_live.decisions.decider import CONTROL, NEITHER, Arm, Decider, PolicyChoice
 from tau_live.decisions.runs import PendingDecision, RunEvents, RunHandle, Stamp
 from tau_live.record.inbox import Inbox
-from tau_live.rl.features import FrozenRow, size_of
+from tau_live.rl.features import Features, FrozenRow, size_of
 
 STOPPED = "stopped"
 _ALL = Mask()
@@ -72,7 +72,7 @@ class Offer(NamedTuple):
     explored: tuple[bool, ...] | None = None
     unread: int = 0
 
-    def choosable(self) -> dict[str, Mapping[str, object]]:
+    def choosable(self) -> dict[str, Features]:
         """Return the allowed options, with copies of their features."""
         options = zip(self.names, self.features, strict=True)
         mask = self.allowed or itertools.repeat(True)
@@ -422,7 +422,7 @@ class Decisions:
         *,
         point: str,
         offer: Offer,
-        context: Mapping[str, object],
+        context: Features,
         refused: str | None,
     ) -> tuple[PolicyChoice | None, str | None]:
         """Return the policy's choice, and why it is not applied; ``None`` where it is.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tau_live.core.records import Trial
-from tau_live.rl.features import Memory, encode
+from tau_live.rl.features import Features, Memory, encode
 from tau_live.rl.policy import Policy
 
 LEARNER = "learner"
@@ -57,9 +57,6 @@ def share_of(
     if trial is not None and trial.kept:
         share = min(share, 1.0 - KEPT_SHARE)
     return share
-
-
-FeatureMap = Mapping[str, object]
 
 
 class ServingVersion(NamedTuple):
@@ -184,8 +181,8 @@ class Decider:
         decision_id: str,
         *,
         point: str,
-        options: Sequence[tuple[str, FeatureMap | None]],
-        context: FeatureMap,
+        options: Sequence[tuple[str, Features | None]],
+        context: Features,
         default: int | None,
         allowed: Sequence[bool] | None = None,
         explored: Sequence[bool] | None = None,

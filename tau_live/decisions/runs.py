@@ -224,7 +224,7 @@ def decided_before(target: Target, inside: RunHandle | None, *, home: object) ->
 KEYS_REMEMBERED = 10_000
 BeganIn = Callable[[], Link | None]
 E = TypeVar("E", bound=ev.Event)
-_NOTHING: Mapping[str, object] = MappingProxyType({})
+_NOTHING: ev.Fields = MappingProxyType({})
 
 
 class RunEvents:
@@ -324,7 +324,7 @@ class RunEvents:
         return decision_id
 
     def run_start(
-        self, handle: RunHandle, metadata: object, fields: Mapping[str, object] = _NOTHING
+        self, handle: RunHandle, metadata: object, fields: ev.Fields = _NOTHING
     ) -> ev.RunStart:
         """Return the start of a run, with further fields from its adapter."""
         parent_run_id, parent_host = self._enclosing_run(handle)
@@ -365,7 +365,7 @@ class RunEvents:
         self,
         handle: RunHandle,
         error: BaseException | None,
-        fields: Mapping[str, object] = _NOTHING,
+        fields: ev.Fields = _NOTHING,
     ) -> ev.RunEnd:
         """Return the end of a run, with its error and further fields from its adapter."""
         status, reason = ending_of(error)
@@ -381,9 +381,7 @@ class RunEvents:
         }
         return ev.RunEnd(**parts)
 
-    def lazy_step(
-        self, handle: RunHandle, kind: type[ev.Event], fields: Mapping[str, object]
-    ) -> LazyEvent:
+    def lazy_step(self, handle: RunHandle, kind: type[ev.Event], fields: ev.Fields) -> LazyEvent:
         """Return a ``step`` that the writer's thread will make."""
         return (
             self._step, handle.run, handle, kind, {**fields},
@@ -394,7 +392,7 @@ class RunEvents:
         self,
         handle: RunHandle,
         kind: type[ev.Event],
-        fields: Mapping[str, object],
+        fields: ev.Fields,
         at: float,
         mono_ns: int,
         seq: int,

@@ -27,7 +27,7 @@ import msgspec
 from tau_live.core.errors import ArchiveError
 from tau_live.core.settings import Settings
 from tau_live.record.recording import lines
-from tau_live.store.retention import OLDEST, Kept, Limits, Place, Rows, Size, Swept
+from tau_live.store.retention import OLDEST, ExportRow, Kept, Limits, Place, Rows, Size, Swept
 from tau_live.store.roles import Retention
 
 COMPRESSED = ".gz"
@@ -119,7 +119,7 @@ class Archive:
         raise ArchiveError(f"'{self.path}' is not an archive: name a new file, or one of ours")
 
 
-def read_archive(path: Path) -> Iterator[dict[str, object]]:
+def read_archive(path: Path) -> Iterator[ExportRow]:
     """Yield the rows of an archive or of an export.
 
     Raises:
@@ -138,7 +138,7 @@ def _is_compressed(path: Path) -> bool:
     return path.suffix == COMPRESSED
 
 
-def _row(data: bytes, where: str) -> dict[str, object]:
+def _row(data: bytes, where: str) -> ExportRow:
     try:
         row = msgspec.json.decode(data, type=dict[str, object])
     except (ValueError, RecursionError) as error:

@@ -17,7 +17,7 @@ import msgspec
 
 from tau_live.core import fault
 from tau_live.core.errors import SettingsError, StoreUnavailableError
-from tau_live.core.events import OWN_HOST, Event, RunResume, RunStart, Status, is_sound
+from tau_live.core.events import OWN_HOST, Event, Fields, RunResume, RunStart, Status, is_sound
 from tau_live.core.files import sweep
 from tau_live.core.gate import Kind
 from tau_live.core.gate_keeper import GateKeeper
@@ -79,7 +79,7 @@ FRESH_S = 1.0
 SNAPSHOT_S = 0.5
 """How long a snapshot waits at most for the writer's thread to read the store."""
 
-_NOTHING: Mapping[str, object] = MappingProxyType({})
+_NOTHING: Fields = MappingProxyType({})
 
 
 class Runtime:
@@ -199,8 +199,8 @@ class Runtime:
         metadata: object,
         parent: RunHandle | None,
         host: str = OWN_HOST,
-        fields: Mapping[str, object] = _NOTHING,
-        resumed: Mapping[str, object] | None = None,
+        fields: Fields = _NOTHING,
+        resumed: Fields | None = None,
     ) -> RunHandle:
         """Return a run that begins now; it is recorded while the gate passes.
 
@@ -239,7 +239,7 @@ class Runtime:
         self,
         handle: RunHandle,
         error: BaseException | None,
-        fields: Mapping[str, object] = _NOTHING,
+        fields: Fields = _NOTHING,
     ) -> None:
         """End a run, with its error; a run inherited by a forked child belongs to the parent."""
         if handle.ended or handle.home is not self._events:
@@ -260,7 +260,7 @@ class Runtime:
         """End a run that its caller can no longer end."""
         self.end_run(handle, None, {"status": Status.ERROR, "reason": Reason.ABANDONED})
 
-    def tell(self, handle: RunHandle, kind: type[Event], fields: Mapping[str, object]) -> None:
+    def tell(self, handle: RunHandle, kind: type[Event], fields: Fields) -> None:
         """Take an event inside a run, maybe after its end, given its fields."""
         if handle.home is self._events and self._is_recorded(handle):
             try:

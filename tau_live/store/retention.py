@@ -6,10 +6,10 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-Row: TypeAlias = Mapping[str, object]
+ExportRow: TypeAlias = Mapping[str, object]
 """A row of an export: its table, and the values of its columns by name."""
 
-Rows: TypeAlias = Sequence[Row]
+Rows: TypeAlias = Sequence[ExportRow]
 """Rows of an export, each with its own number."""
 
 Archive: TypeAlias = Callable[[Rows], None]

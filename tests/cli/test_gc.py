@@ -163,6 +163,6 @@ def test_what_is_there_already_is_not_put_back(filled: Path, tmp_path: Path, rea
 
 def told_of(path: Path, rollout_id: str) -> list[dict[str, object]]:
     store = SqliteStore.open(path, read_only=True)
-    found = [row for row in store.export() if row.get("rollout_id") == rollout_id]
+    found = [dict(row) for row in store.export() if row.get("rollout_id") == rollout_id]
     store.close()
     return found

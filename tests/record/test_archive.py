@@ -70,7 +70,7 @@ def filled(path: Path, *, rollouts: int) -> list[dict[str, object]]:
 
 
 def exported(store: SqliteStore) -> list[dict[str, object]]:
-    return [row for row in store.export() if row["table"] not in {"updates", "policies"}]
+    return [dict(row) for row in store.export() if row["table"] not in {"updates", "policies"}]
 
 
 def restored(path: Path, *archives: Path) -> list[dict[str, object]]:

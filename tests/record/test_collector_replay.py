@@ -26,7 +26,7 @@ def a_store() -> Iterator[SqliteStore]:
 
 
 def exported(store: SqliteStore) -> list[dict[str, object]]:
-    return list(store.export())
+    return [dict(row) for row in store.export()]
 
 
 def once(events: Sequence[ev.Event]) -> list[dict[str, object]]:

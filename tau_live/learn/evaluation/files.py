@@ -15,7 +15,7 @@ import msgspec
 
 from tau_live.core.errors import LogError
 from tau_live.learn.evaluation.records import Record, Records
-from tau_live.rl.features import WIDTH, encode, pack
+from tau_live.rl.features import WIDTH, Features, encode, pack
 
 OPTION, OPTIONS, PROPENSITY, REWARD = "option", "options", "propensity", "reward"
 ROLLOUT, DEFAULT, CONTEXT, FEATURES = "rollout", "default", "context", "features"
@@ -214,7 +214,7 @@ def _record(
     )
 
 
-def _options(line: Line) -> dict[str, Mapping[str, object] | None]:
+def _options(line: Line) -> dict[str, Features | None]:
     options = line.row.get(OPTIONS)
     if isinstance(options, str) and options.strip()[:1] in {"[", "{"}:
         options = _parse(line, OPTIONS, options)

@@ -19,7 +19,7 @@ from tau_live.rl.arrays import FloatArray
 from tau_live.rl.bounds import is_usable
 from tau_live.rl.evaluation.estimators import Support
 from tau_live.rl.evaluation.report import Estimate, Evaluation
-from tau_live.rl.features import WIDTH, unpack
+from tau_live.rl.features import WIDTH, Features, unpack
 from tau_live.rl.policy import Policy
 from tau_live.store.roles import Store
 
@@ -62,8 +62,8 @@ class Record(NamedTuple):
     version: int = 0
     place: int = 0
     total: float = math.nan
-    context: Mapping[str, object] | None = None
-    features: tuple[Mapping[str, object] | None, ...] = ()
+    context: Features | None = None
+    features: tuple[Features | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ Target = Callable[[Record], FloatArray]
 """Returns ``[A]``, the probability with which a policy would have chosen each option."""
 
 
-Function = Callable[[Mapping[str, object], Mapping[str, Mapping[str, object]]], object]
+Function = Callable[[Features, Mapping[str, Features]], object]
 """A user's policy: takes the context and the options with their features, and returns the option
 that it takes, or a mapping of options to probabilities."""
 
@@ -305,7 +305,7 @@ def _record(decision: Decision, reward: float, *, rollout: Rollout) -> Record:
     )
 
 
-def _features(value: object) -> Mapping[str, object] | None:
+def _features(value: object) -> Features | None:
     return value if isinstance(value, Mapping) else None
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tau_live.store.retention import Rows
+from tau_live.store.retention import ExportRow, Rows
 from tau_live.store.sqlite.connection import Connection, connect, json_of
 from tau_live.store.sqlite.rows import DECISION_COLUMNS, DECISION_JSON, REWARD_COLUMNS
 
@@ -114,7 +114,7 @@ policies, updates and resources were made, and the durations in reports.
 CLOCKED = ("duration", "wall")
 
 
-def export_rows(path: Path, *, busy_timeout_s: float) -> Iterator[dict[str, object]]:
+def export_rows(path: Path, *, busy_timeout_s: float) -> Iterator[ExportRow]:
     """Yield every row of every table, from one state of the store.
 
     Through a connection of its own: nothing else done with the store meanwhile becomes part of the
@@ -148,7 +148,7 @@ def archived_rewards(connection: Connection, seqs: Sequence[int]) -> Rows:
 
 def _numbered_rows(
     connection: Connection, name: str, condition: str, seqs: Sequence[int]
-) -> Iterator[dict[str, object]]:
+) -> Iterator[ExportRow]:
     table = TABLES[name]
     number = f"{table.seq} as seq, " if table.seq else ""
     for row in connection.rows(

@@ -11,7 +11,7 @@ from sqlite3 import Row
 from tau_live.core import fault
 from tau_live.core.errors import StoreError
 from tau_live.core.records import ROLLOUT_ENDS
-from tau_live.store.retention import OLDEST, Archive, Kept, Place, Size, Swept
+from tau_live.store.retention import OLDEST, Archive, ExportRow, Kept, Place, Size, Swept
 from tau_live.store.sqlite.connection import Connection, Value, json_of, next_number
 from tau_live.store.sqlite.export import archive_rows, archived_rewards
 from tau_live.store.sqlite.lifecycle import END, START
@@ -250,8 +250,6 @@ def _prune(connection: Connection) -> Iterator[None]:
     seals.prune(SEALS_FOR_EACH * (seals.head().place - sealed))
 
 
-RestoredRow = Mapping[str, object]
-
 JSON, BASE64 = "json:", "base64:"
 
 INTO: Mapping[str, Mapping[str, str]] = {
@@ -298,7 +296,7 @@ NUMBERED = frozenset({"rollouts", "spans", "decisions", "rewards"})
 """Tables whose rows get their old number back if it is free."""
 
 
-def restore_rows(connection: Connection, rows: Iterable[RestoredRow]) -> Counter[str]:
+def restore_rows(connection: Connection, rows: Iterable[ExportRow]) -> Counter[str]:
     """Restore rollouts with all their rows; rollouts that are stored already are left alone.
 
     Each rollout has to come before its own rows. Of rollouts that an archive holds twice, because
@@ -329,14 +327,14 @@ class _Restoring:
         self._last = ""
         self.counts: Counter[str] = Counter()
 
-    def block_of(self, row: RestoredRow) -> int:
+    def block_of(self, row: ExportRow) -> int:
         """Return the number of a row's block: rollouts with all their rows, one transaction."""
         table = str(row.get("table"))
         self._block += table == "rollouts" != self._last
         self._last = table
         return self._block
 
-    def take(self, block: Iterator[RestoredRow]) -> None:
+    def take(self, block: Iterator[ExportRow]) -> None:
         """Restore one block."""
         self._seqs = {}
         ready: dict[str, object] = {}
@@ -362,7 +360,7 @@ class _Restoring:
         if following > expected:
             SqliteSeals(self._connection).keep_restored(following - 1)
 
-    def _begin(self, rollout_id: str, row: RestoredRow) -> bool:
+    def _begin(self, rollout_id: str, row: ExportRow) -> bool:
         if row.get("status") not in ROLLOUT_ENDS:
             self.counts["open"] += 1
             return False
@@ -379,13 +377,13 @@ class _Restoring:
         self._seqs[rollout_id] = int(self._connection.rows(find, (rollout_id,))[0]["seq"])
         return True
 
-    def _keys(self, table: str, rollout_id: str, row: RestoredRow) -> Mapping[str, Value]:
+    def _keys(self, table: str, rollout_id: str, row: ExportRow) -> Mapping[str, Value]:
         owner: dict[str, Value] = {"rollout_seq": self._seqs[rollout_id]}
         if table != "spans":
             return owner
         return {**owner, "reported": START if row.get("ended_at") is None else START | END}
 
-    def _reward(self, rollout_id: str, row: RestoredRow) -> None:
+    def _reward(self, rollout_id: str, row: ExportRow) -> None:
         """Store a reward of a rollout of this block, or of one that never came."""
         if rollout_id not in self._seqs and self._connection.rows(
             "select 1 from rollouts where rollout_id = ?", (rollout_id,)
@@ -393,7 +391,7 @@ class _Restoring:
             return
         self._insert("rewards", {**row, "decision_id": row.get("decision_id") or ""}, {})
 
-    def _insert(self, table: str, row: RestoredRow, keys: Mapping[str, Value]) -> None:
+    def _insert(self, table: str, row: ExportRow, keys: Mapping[str, Value]) -> None:
         values = {**keys, **{name: _value(row, field) for name, field in INTO[table].items()}}
         number = row.get("seq")
         if table in NUMBERED and isinstance(number, int) and not self._is_taken(table, number):
@@ -443,7 +441,7 @@ class _Restoring:
             reward_of(row)
 
 
-def _value(row: RestoredRow, field: str) -> Value:
+def _value(row: ExportRow, field: str) -> Value:
     if field.startswith(JSON):
         value = row.get(field.removeprefix(JSON))
         return None if value is None else json_of(value)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tau_live.core import fault
 from tau_live.core.errors import suppress
 from tau_live.store.files import BESIDE, beside, set_aside
+from tau_live.store.retention import ExportRow
 from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite.batch import SqliteBatch
 from tau_live.store.sqlite.connection import Connection, Synchronous, connect
@@ -194,7 +195,7 @@ class SqliteStore:
         """
         return self._connection.damage(deadline=deadline)
 
-    def export(self) -> Iterator[dict[str, object]]:
+    def export(self) -> Iterator[ExportRow]:
         """Yield every row that a recording determines, in a fixed order.
 
         ``{"table": ..., ...}`` with public ids instead of keys, without anything that depends
@@ -203,7 +204,7 @@ class SqliteStore:
         """
         return export_rows(self.path, busy_timeout_s=self._busy_timeout_s)
 
-    def restore(self, rows: Iterable[Mapping[str, object]]) -> Mapping[str, int]:
+    def restore(self, rows: Iterable[ExportRow]) -> Mapping[str, int]:
         """Restore rows of an export or an archive, each rollout before its own rows.
 
         Stored rollouts are left alone, and those that had not ended are skipped. Returns how many
