@@ -18,6 +18,7 @@ import msgspec
 from tau_live.core import events as ev
 from tau_live.core.offers import COMMENT_LIMIT, text_of
 from tau_live.core.records import Reason
+from tau_live.core.sanitize import JsonObject
 
 Attributes = Mapping[str, object]
 """The attributes of a span: texts, numbers, booleans, and sequences of them, by name."""
@@ -217,7 +218,7 @@ def model_of(attributes: Attributes) -> str | None:
     return text(attributes, *_MODELS_ASKED)
 
 
-def request_of(attributes: Attributes) -> dict[str, object]:
+def request_of(attributes: Attributes) -> ev.Fields:
     """Return the fields of a model request's start."""
     streaming = attributes.get("gen_ai.request.stream", attributes.get("llm.is_streaming"))
     first = number(attributes, *_FIRST)
@@ -231,7 +232,7 @@ def request_of(attributes: Attributes) -> dict[str, object]:
     }
 
 
-def response_of(attributes: Attributes) -> dict[str, object]:
+def response_of(attributes: Attributes) -> ev.Fields:
     """Return the fields of a model request's end, without tokens and cost."""
     first = number(attributes, *_FIRST)
     output, calls = _answer(attributes)
@@ -251,7 +252,7 @@ def finish_reasons(attributes: Attributes) -> tuple[str, ...]:
     return texts(reasons)
 
 
-def call_of(attributes: Attributes, name: str) -> dict[str, object]:
+def call_of(attributes: Attributes, name: str) -> ev.Fields:
     """Return the fields that the start and the end of a tool's call share."""
     tool = text(attributes, *_TOOLS) or name.removeprefix("execute_tool ").removeprefix(
         "tools/call "
@@ -259,7 +260,7 @@ def call_of(attributes: Attributes, name: str) -> dict[str, object]:
     return {"tool": tool, "call_id": text(attributes, *_CALLS)}
 
 
-def arguments_of(attributes: Attributes) -> dict[str, object]:
+def arguments_of(attributes: Attributes) -> ev.Fields:
     """Return the fields of a tool call's start."""
     mcp = "mcp.method.name" in attributes or attributes.get("gen_ai.tool.type") == "extension"
     return {
@@ -269,7 +270,7 @@ def arguments_of(attributes: Attributes) -> dict[str, object]:
     }
 
 
-def check_of(attributes: Attributes, name: str, *, failed: bool) -> dict[str, object]:
+def check_of(attributes: Attributes, name: str, *, failed: bool) -> ev.Fields:
     """Return the fields of a guardrail's check."""
     output = _object(attributes.get("output.value"))
     flags = [attributes.get("guardrail.triggered"), attributes.get("guardrail.blocked")]
@@ -339,7 +340,7 @@ def problem_of(ended: SpanEnd, *, fatal: bool = False) -> Problem:
     return Problem(status, ev.ErrorInfo(type=name, message=message, fatal=fatal), reason)
 
 
-def _params(attributes: Attributes) -> dict[str, object]:
+def _params(attributes: Attributes) -> JsonObject:
     params = _object(attributes.get("llm.invocation_parameters"))
     prefix = "gen_ai.request."
     named = {
@@ -375,13 +376,13 @@ def _answer(attributes: Attributes) -> tuple[ev.Content | None, list[ev.ToolCall
     return output, list(_flat_calls(attributes))[:_CALLS_READ]
 
 
-def _parts(message: object) -> list[Mapping[str, object]]:
+def _parts(message: object) -> list[JsonObject]:
     parts = message.get("parts") if isinstance(message, Mapping) else None
     listed = parts if isinstance(parts, list) else []
     return [part for part in listed if isinstance(part, Mapping)]
 
 
-def _call(part: Mapping[str, object]) -> ev.ToolCall:
+def _call(part: JsonObject) -> ev.ToolCall:
     args = part.get("arguments")
     shown = args if isinstance(args, str) else _json(args)
     return ev.ToolCall(
@@ -405,7 +406,7 @@ def _flat_calls(attributes: Attributes) -> Iterator[ev.ToolCall]:
             )
 
 
-def _raw(attributes: Attributes) -> dict[str, object]:
+def _raw(attributes: Attributes) -> JsonObject:
     """Return the attributes that have no field of their own and are not content."""
     rest = (
         (name, list(value) if isinstance(value, tuple) else value)
@@ -415,7 +416,7 @@ def _raw(attributes: Attributes) -> dict[str, object]:
     return dict(islice(rest, 48))
 
 
-def _object(value: object) -> Mapping[str, object]:
+def _object(value: object) -> JsonObject:
     decoded = _decode(value) if isinstance(value, str) and value.startswith("{") else value
     return decoded if isinstance(decoded, Mapping) else {}
 

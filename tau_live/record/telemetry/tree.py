@@ -95,15 +95,17 @@ def _answer(
     usage, cost = semconv.usage_of(attributes), semconv.cost_of(attributes)
     if inner is not None:  # used where this span has no value
         usage, cost = usage or inner.usage, inner.cost if cost is None else cost
-    response |= {"usage": usage, "cost_usd": cost}
     if tally is not None:
         tally.add(usage, cost)
         tally.turns += kind is Kind.MODEL
     turn = {"turn": _turn(tally)}
     took = {"duration_ms": took_ms(ended)}
+    spent = {"usage": usage, "cost_usd": cost}
     ending = {"status": problem.status, "error": problem.error}
     yield ev.ModelStart, {**_within(start, at=start.at), **request, **turn}
-    yield ev.ModelEnd, {**_within(start, at=ended.at), **response, **ending, **turn, **took}
+    yield ev.ModelEnd, {
+        **_within(start, at=ended.at), **response, **spent, **ending, **turn, **took,
+    }  # fmt: skip
     if problem.status is ev.Status.RETRY:
         yield _retry(ended, "model", attributes)
     if kind is Kind.MODEL and tally is not None:
@@ -130,10 +132,9 @@ def _call(ended: SpanEnd, kind: Kind, tally: Tally | None) -> Iterator[EventFiel
         **semconv.call_of(attributes, start.name),
         "turn": _turn(tally),
     }
+    builtin = {"tool_kind": "builtin"} if kind is Kind.RETRIEVAL else {}
     arguments = semconv.arguments_of(attributes)
-    if kind is Kind.RETRIEVAL:
-        arguments["tool_kind"] = "builtin"
-    yield ev.ToolStart, {**_within(start, at=start.at), **call, **arguments}
+    yield ev.ToolStart, {**_within(start, at=start.at), **call, **arguments, **builtin}
     waits = problem.status is ev.Status.INTERRUPTED
     yield ev.ToolEnd, {
         **_within(start, at=ended.at), **call,
