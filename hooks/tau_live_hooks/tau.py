@@ -455,9 +455,9 @@ class TauStream:
         self._held: list[_Line] = []
         self._out: list[Event] = []
 
-    def events(self, line: bytes | str | dict[str, object]) -> list[Event]:
+    def events(self, line: bytes | str | JsonObject) -> list[Event]:
         """Return the events of one more line: often one, sometimes several, or none yet."""
-        if isinstance(line, dict) or line.strip():
+        if not isinstance(line, bytes | str) or line.strip():
             try:
                 parsed = self._read(line)
             except ValueError as error:
@@ -479,14 +479,14 @@ class TauStream:
         events, self._out = self._out, []
         return events
 
-    def _read(self, line: bytes | str | dict[str, object]) -> _Line:
+    def _read(self, line: bytes | str | JsonObject) -> _Line:
         """Parse a line.
 
         Raises:
             ValueError: It is not a line of the host's; the text says why.
         """
         try:
-            data = msgspec.json.encode(line) if isinstance(line, dict) else line
+            data = line if isinstance(line, bytes | str) else msgspec.json.encode(line)
             fields = msgspec.json.decode(data)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError("not JSON") from error

@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -17,6 +16,7 @@ from tau_live.cli.options import (
 )
 from tau_live.cli.output import print_json, printable
 from tau_live.cli.terminal import stopping
+from tau_live.core.sanitize import JsonObject
 
 
 @click.command(
@@ -42,7 +42,7 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
     enabled_or_refuse("learn")
     stop = threading.Event()
 
-    def print_update(report: Mapping[str, object]) -> None:
+    def print_update(report: JsonObject) -> None:
         if as_json:
             print_json(report)
             return

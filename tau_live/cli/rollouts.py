@@ -42,7 +42,7 @@ from tau_live.core.records import (
     RolloutStatus,
     Span,
 )
-from tau_live.core.sanitize import mapping, real
+from tau_live.core.sanitize import JsonObject, mapping, real
 from tau_live.core.settings import Settings
 from tau_live.operate.why import Credit, credits_of
 from tau_live.store.records import ORDERS
@@ -264,7 +264,7 @@ def _rollout_line(rollout: Rollout, rewards: Sequence[Reward]) -> Text:
     )
 
 
-def _spent(attributes: Mapping[str, object]) -> Iterator[Text]:
+def _spent(attributes: JsonObject) -> Iterator[Text]:
     """Yield the tokens and the cost of a rollout or span, as far as known."""
     usage = mapping(attributes.get("usage"))
     tokens = [real(usage.get(f"{kind}_tokens")) for kind in ("input", "output")]
@@ -337,7 +337,7 @@ def _failed_inside(spans: Sequence[Span]) -> set[str]:
     return failed
 
 
-def _texts_of(attributes: Mapping[str, object]) -> Iterator[Text]:
+def _texts_of(attributes: JsonObject) -> Iterator[Text]:
     """Yield the error message and the kept texts, each on a line."""
     error = mapping(attributes.get("error"))
     if error:

@@ -34,7 +34,7 @@ from tau_live.cli.output import (
 )
 from tau_live.cli.power import curve
 from tau_live.core.errors import StoreBusyError
-from tau_live.core.sanitize import real
+from tau_live.core.sanitize import JsonObject, real
 from tau_live.learn.monitoring import PointFigures
 from tau_live.learn.promotion.outcomes import Agreement
 from tau_live.learn.promotion.rules import TrialStatus
@@ -217,7 +217,7 @@ def _trial_facts(point: str, trial: TrialStatus, *, now: float) -> list[Fact]:
     ]
 
 
-def last_update(report: Mapping[str, object] | None) -> str:
+def last_update(report: JsonObject | None) -> str:
     """Return the result of an update in words, from its report."""
     if not report:
         return "none yet"

@@ -504,7 +504,7 @@ _REMEMBERED = 512
 _REMEMBERED_CHARS = 4_096
 
 
-def number_names(row: Mapping[str, object], *, limits: Limits = DEFAULT_LIMITS) -> str:
+def number_names(row: JsonObject, *, limits: Limits = DEFAULT_LIMITS) -> str:
     """Return the names of a row, joined by NULs, if ``plain`` would keep the row unchanged.
 
     Only for rows of finite floats, as most options and contexts are: this takes a quarter of the

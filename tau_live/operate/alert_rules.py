@@ -20,7 +20,7 @@ from tau_live.core.reasons import (
     lost_events,
 )
 from tau_live.core.records import AuditEntry
-from tau_live.core.sanitize import real
+from tau_live.core.sanitize import JsonObject, real
 from tau_live.core.settings import Settings
 from tau_live.core.switch import KILL
 from tau_live.learn.learner import CATCH_UP_FACTOR
@@ -210,7 +210,7 @@ class Incident:
     subject: str = ""
     mark: str
     sentence: str = ""
-    facts: Mapping[str, object] = field(default_factory=dict)
+    facts: JsonObject = field(default_factory=dict)
     at: float | None = None
 
 

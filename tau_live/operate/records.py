@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tau_live.core.memory_holds import MemoryHold
+from tau_live.core.sanitize import JsonObject
 from tau_live.learn.monitoring import PointFigures
 from tau_live.learn.promotion.outcomes import Agreement
 from tau_live.learn.promotion.rules import TrialStatus
@@ -202,7 +203,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     behind: Mapping[str, Backlog] = msgspec.field(default_factory=dict)
     mean_reward: MeanReward = MeanReward()
     agreement: Mapping[str, Agreement] = msgspec.field(default_factory=dict)
-    last_report: Mapping[str, object] | None = None
+    last_report: JsonObject | None = None
     in_service: Mapping[str, ServingVersion] = msgspec.field(default_factory=dict)
     monitors: Mapping[str, PointFigures] = msgspec.field(default_factory=dict)
     trials: Mapping[str, TrialStatus] = msgspec.field(default_factory=dict)

@@ -33,7 +33,7 @@ from tau_live.core.processes import (
 )
 from tau_live.core.reasons import STORE_FAILED, Part, Pause
 from tau_live.core.records import Reason, RolloutQuery
-from tau_live.core.sanitize import Limits
+from tau_live.core.sanitize import JsonObject, Limits
 from tau_live.core.settings import Learner as LearnerMode
 from tau_live.core.settings import Settings, here, place_paths
 from tau_live.core.switch import killed_by
@@ -110,7 +110,7 @@ class Runtime:
         self.hosts: dict[str, str] = {OWN_HOST: "attached"}
         self._stored: Mapping[str, object] = {}
         self._is_stale, self._read_at = True, float("-inf")
-        self._last_report: Mapping[str, object] | None = None
+        self._last_report: JsonObject | None = None
         self._store_read = Latch()  # set once the store was read, or has failed
         self._pauses: Mapping[Part, Pause] = {}
         self._killed: Stop | None = None

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,6 +12,7 @@ from tau_live.cli.init.findings import OWN, Finding, FindingKind, Reading
 from tau_live.cli.init.frameworks import FRAMEWORKS, Framework
 from tau_live.core.errors import SettingsError
 from tau_live.core.sanitize import mapping, sequence
+from tau_live.core.settings.kinds import Table
 from tau_live.core.settings.sources import PYPROJECT, read_toml
 from tau_live.core.version import own_source
 
@@ -103,7 +104,7 @@ def _names(lines: Iterable[str]) -> Iterator[str]:
                 yield from (f"tau-live:{extra.strip()}" for extra in (match[2] or "").split(","))
 
 
-def _dependencies(document: Mapping[str, object]) -> Iterator[str]:
+def _dependencies(document: Table) -> Iterator[str]:
     """Yield every requirement in a ``pyproject.toml``, of any table."""
     project, poetry = mapping(document.get("project")), mapping(document.get("tool")).get("poetry")
     groups = [

@@ -11,14 +11,14 @@ from tau_live.core.errors import SettingsError
 from tau_live.core.redaction import scrub_text
 from tau_live.core.sanitize import mapping
 from tau_live.core.settings import Settings
-from tau_live.core.settings.kinds import show_value
+from tau_live.core.settings.kinds import Table, show_value
 from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward, Point
 
 MOST_OPTIONS = 12
 
 
 def propose(
-    project: Project, own: Mapping[str, object], environ: Mapping[str, str]
+    project: Project, own: Table, environ: Mapping[str, str]
 ) -> tuple[list[Addition], list[str], list[str]]:
     """Return the settings that a project lacks.
 
@@ -144,7 +144,7 @@ def _prompts(project: Project, notes: list[str]) -> dict[Point, object]:
     return {Point.PROMPT: options} if _is_right(Point.PROMPT, options) else {}
 
 
-def _rewards(project: Project, own: Mapping[str, object], notes: list[str]) -> list[Addition]:
+def _rewards(project: Project, own: Table, notes: list[str]) -> list[Addition]:
     items = project.of(FindingKind.REWARD)
     names = project.texts(FindingKind.REWARD)
     if own.get("rewards") or not names:
@@ -197,9 +197,7 @@ def _is_right(point: Point, options: Mapping[str, object] | Sequence[str]) -> bo
     return True
 
 
-def _beside(
-    own: Mapping[str, object], wanted: Sequence[Addition]
-) -> tuple[list[Addition], list[str]]:
+def _beside(own: Table, wanted: Sequence[Addition]) -> tuple[list[Addition], list[str]]:
     """Return the additions that the existing settings lack, and notes on those set otherwise."""
     additions: list[Addition] = []
     left_alone: list[str] = []
@@ -218,7 +216,7 @@ def _beside(
     return additions, left_alone
 
 
-def _at(own: Mapping[str, object], table: Sequence[str]) -> Mapping[str, object]:
+def _at(own: Table, table: Sequence[str]) -> Table:
     for name in table:
         own = mapping(own.get(name))
     return own

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tau_live.core.errors import SettingsError
 from tau_live.core.files import write_whole
+from tau_live.core.settings.kinds import Table
 from tau_live.core.settings.sources import PYPROJECT, own_table, read_toml
 from tau_live.core.switch import PREFIX
 
@@ -35,7 +36,7 @@ class Addition:
     """
 
     table: tuple[str, ...]
-    values: Mapping[str, object]
+    values: Table
     remarks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -164,7 +165,7 @@ class SettingsFile:
 
     path: Path
     before: bytes | None
-    own: Mapping[str, object]
+    own: Table
     at: tuple[str, ...]
 
     def after(self, additions: Sequence[Addition]) -> str:
@@ -241,7 +242,7 @@ def _mentions_us(path: Path) -> bool:
         return False
 
 
-def _file(path: Path, own: Mapping[str, object], *, at: tuple[str, ...]) -> SettingsFile:
+def _file(path: Path, own: Table, *, at: tuple[str, ...]) -> SettingsFile:
     if path.exists() and not path.is_file():
         raise SettingsError(f"{path} is no file")
     return SettingsFile(path, path.read_bytes() if path.exists() else None, own, at)

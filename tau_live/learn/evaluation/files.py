@@ -234,7 +234,7 @@ def _options(line: Line) -> dict[str, Features | None]:
     raise line.error(OPTIONS, "a list of names, or names with objects of features", options)
 
 
-def _context_of(line: Line, wanted: Sequence[str] | None) -> dict[str, object]:
+def _context_of(line: Line, wanted: Sequence[str] | None) -> Features:
     context: dict[str, object] = {}
     row = line.row
     columns = [name for name in (CONTEXT, FEATURES) if not _is_blank(row.get(name))]
