@@ -1,5 +1,6 @@
 """``tau-live set-aside``: keep a store that cannot be used, and begin another."""
 
+import codecs
 import time
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +29,10 @@ CHECK_S = 30.0
 """How long to check for damage; `tau-live doctor` takes a tenth of that."""
 
 SET_ASIDE = "set_aside"
+STORE_SUFFIXES = {".sqlite", ".sqlite3", ".db"}
+"""Suffixes that mean a store even where the file holds text instead."""
+
+_START = 4_096
 NEVERTHELESS = "--even-if-sound starts an empty one anyway"
 
 
@@ -70,7 +75,7 @@ def start_anew(
     path = settings.store.absolute()
     try:
         with files.alone_in(path.parent, timeout_s=5.0):
-            refusal = None if even_if_sound else refusal_of(path)
+            refusal = None if even_if_sound else _refusal_of_text(path) or refusal_of(path)
             if refusal:
                 raise StoreUnavailableError(refusal)
             kept = files.set_aside(path, folder=checkpoint_folder(settings), quiet=True)
@@ -123,3 +128,18 @@ def refusal_of(path: Path) -> str | None:
         f"store '{path}' stays: {state}. `tau-live doctor` checks for other causes, and "
         f"`tau-live gate hold` stops all that uses it; {NEVERTHELESS}"
     )
+
+
+def _refusal_of_text(path: Path) -> str | None:
+    """Return why a file must stay that begins like text, as no store does, however damaged."""
+    if path.suffix in STORE_SUFFIXES or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        start = file.read(_START)
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return None
+    if not text or not all(char.isprintable() or char.isspace() for char in text):
+        return None
+    return f"'{path}' is a text file, not a store: check the path; {NEVERTHELESS}"

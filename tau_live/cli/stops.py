@@ -79,13 +79,18 @@ def kill(path: Path | None, as_json: bool, reason: str) -> None:
 def _placed_settings(path: Path | None) -> Settings:
     """Return the settings with absolute paths, which tell in which folder everything stops.
 
+    Where a setting is wrong, ``--store`` is enough: in an emergency no other file need be right.
+
     Raises:
-        SettingsError: One is wrong; the message tells what works all the same.
+        SettingsError: One is wrong, and no store was given; the message tells what works.
         AccessError: The caller may not change anything.
     """
     try:
         return place_paths(settings_of(path, changes=True))
     except SettingsError as error:
+        if path is not None:
+            click.echo(f"warning: no setting is read: {printable(str(error))}", err=True)
+            return place_paths(Settings(store=path))
         raise SettingsError(
             f"{error} (`touch` on the store's name with {SUFFIX} behind it works all the same)"
         ) from error

@@ -193,11 +193,25 @@ def test_in_a_folder_without_a_store_it_says_where_the_file_is_and_that_no_store
 
 
 def test_a_setting_that_is_wrong_refuses_it_and_says_what_works(filled: Path, run: Run) -> None:
-    result = run("kill", "--reason", "x", "--store", filled, TAU_LIVE_RL_SEED="abc")
+    result = run("kill", "--reason", "x", TAU_LIVE_RL_STORE=str(filled), TAU_LIVE_RL_SEED="abc")
 
     assert result.exit_code == 1
     assert "TAU_LIVE_RL_SEED must be" in result.stderr
     assert "`touch` on the store's name with .off behind it" in result.stderr
+    assert not switch_of(filled).exists()
+
+
+def test_with_the_store_named_it_works_whatever_the_settings_are(
+    filled: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool.tau-live\n")
+
+    result = run("kill", "--reason", "x", "--store", filled)
+
+    assert result.exit_code == 0
+    assert "warning: no setting is read: " in result.stderr
+    assert switch_of(filled).exists()
 
 
 def test_what_cannot_be_taken_away_is_said_with_what_does(filled: Path, run: Run) -> None:

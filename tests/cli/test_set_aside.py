@@ -127,6 +127,17 @@ def test_what_is_no_store_of_ours_is_set_aside(content: bytes, path: Path, run: 
     assert kept.read_bytes() == content
 
 
+def test_a_text_file_named_by_mistake_stays(tmp_path: Path, run: Run) -> None:
+    source = tmp_path / "agent.py"
+    source.write_text("print('größer')\n")
+
+    result = run("set-aside", "--store", source, "--reason", "a typo")
+
+    assert result.exit_code == 1
+    assert "is a text file, not a store" in result.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["agent.py"]
+
+
 def test_where_there_is_no_store_nothing_is_set_aside(path: Path, run: Run) -> None:
     result = run("set-aside", "--store", path, "--reason", "to see")
 
