@@ -38,6 +38,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 141
+    except OSError as error:  # a full disk; what was to be done is done
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stderr.write(f"error: standard output: {error.strerror}\n")
+        code = 1
     if code is None:
         from tau_live.cli import main as run
 
@@ -56,7 +60,10 @@ def _run_plain(arguments: "Sequence[str]", environ: "Mapping[str, str]") -> int 
     if options is None or any(name in environ for name in _CLI_VARIABLES):
         return None
     store = _store(options.get("--store"), environ)
-    if store is None or not store.is_file() or store.stat().st_size < 512:
+    try:
+        if store is None or not store.is_file() or store.stat().st_size < 512:
+            return None
+    except OSError:  # a folder that is closed to us, a name that is too long
         return None
     as_json = "--json" in options
     if command == "kill":
@@ -99,7 +106,7 @@ def _store(option: str | None, environ: "Mapping[str, str]") -> "Path | None":
 
                 if "tau-live" in tomllib.loads(text.decode()).get("tool", {}):
                     return None
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return None
     path = option or environ.get("TAU_LIVE_RL_STORE", "").strip() or ".tau/live/store.sqlite"
     return folder / path if path.isprintable() and not {"~", "$"} & {*path} else None
@@ -120,7 +127,8 @@ def _gate(store: "Path", *, as_json: bool) -> int | None:
     state, reason, detail, since, streaks, revision = row
     try:
         failures = json.loads(streaks)
-    except ValueError:
+        has_failed = any(failures.values())
+    except (ValueError, AttributeError):
         return None
     if as_json:
         snapshot = {
@@ -129,7 +137,7 @@ def _gate(store: "Path", *, as_json: bool) -> int | None:
         }  # fmt: skip
         _print(json.dumps(snapshot))
         return 0
-    if since or detail or any(failures.values()) or sys.stdout.isatty():
+    if since or detail or has_failed or sys.stdout.isatty():
         return None
     _print("gate               pass\nfailures in a row  none")
     return 0

@@ -168,3 +168,29 @@ def test_gate_and_kill_cost_at_most_ten_times_an_empty_python(store: Path) -> No
     empty, gate, kill = (median(times) for times in zip(*turns, strict=True))
     assert gate <= 10 * empty  # measured: 3 times
     assert kill <= 10 * empty  # measured: 9 times
+
+
+def test_an_odd_row_or_a_full_disk_ends_in_a_line(store: Path) -> None:
+    with closing(sqlite3.connect(store)) as db, db:
+        db.execute("delete from gate")
+        db.execute("insert into gate values (1, 'pass', null, null, 0.0, '[]', 1)")
+    odd = _run(store, "-c", LEAN, "gate")
+    far = _run(store, "-c", LEAN, "kill", "--reason", REASON, "--store", "a" * 300)
+
+    assert (odd.returncode, far.returncode) == (1, 1)
+    assert "Traceback" not in odd.stderr + far.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full disk at hand")
+def test_everything_is_switched_off_where_nothing_can_be_printed(store: Path) -> None:
+    environ = {**os.environ, "TAU_LIVE_RL_STORE": str(store)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", LEAN, "kill", "--reason", REASON], cwd=store.parent,
+            env=environ, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+
+    assert store.with_name("store.sqlite.off").exists()
+    assert done.returncode == 1
+    assert "error: standard output: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,7 +1,10 @@
 """The entry points of installed plugins and adapters, tau-live's own among them."""
 
+from collections.abc import Iterator
 from importlib import metadata
 from typing import NamedTuple
+
+from tau_live.core.errors import pass_on
 
 PLUGINS = "tau_live"
 """The entry-point group of plugins."""
@@ -36,12 +39,42 @@ class Installed(NamedTuple):
 
 def read_entry_points() -> Installed:
     """Return the entry points of this environment's packages; imports none of them."""
-    points = metadata.entry_points()  # once for both: reading them takes milliseconds
-    ours_first = [
-        sorted(points.select(group=group), key=lambda point: not is_ours(point))
-        for group in (PLUGINS, ADAPTERS)
-    ]
-    return Installed(*ours_first)
+    plugins, adapters = (
+        sorted(filter(_is_whole, points), key=lambda point: not is_ours(point))
+        for points in _grouped_points()
+    )
+    return Installed(plugins, adapters)
+
+
+def _is_whole(point: metadata.EntryPoint) -> bool:
+    """Return whether an entry point names a module, and maybe something in it."""
+    return point.pattern.match(point.value) is not None
+
+
+def _grouped_points() -> tuple[list[metadata.EntryPoint], list[metadata.EntryPoint]]:
+    """Return the plugins and the adapters; one package's malformed file spoils no other's."""
+    try:
+        points = metadata.entry_points()  # once for both: reading them takes milliseconds
+        return [*points.select(group=PLUGINS)], [*points.select(group=ADAPTERS)]
+    except Exception as error:  # noqa: BLE001 - whatever a malformed file makes of it
+        pass_on(error)
+    readable = [*_readable_points()]
+    plugins = [point for point in readable if point.group == PLUGINS]
+    return plugins, [point for point in readable if point.group == ADAPTERS]
+
+
+def _readable_points() -> Iterator[metadata.EntryPoint]:
+    """Yield the entry points of every package whose own can be read; the first of a name wins."""
+    seen = set()
+    for package in metadata.distributions():
+        try:
+            name, points = package.name, [*package.entry_points]
+        except Exception as error:  # noqa: BLE001 - malformed, or not UTF-8
+            pass_on(error)
+            continue
+        if name not in seen:
+            seen.add(name)
+            yield from points
 
 
 def is_ours(point: metadata.EntryPoint) -> bool:

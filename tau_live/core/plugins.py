@@ -112,7 +112,7 @@ class Plugins:
                 continue
             try:
                 plugin = entry_point.load()
-            except Exception as error:  # noqa: BLE001 - a border to other people's code
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - other people's code
                 pass_on(error)
                 problem = f"cannot be imported: {type(error).__name__}: {text_of(error)}"
                 self._leave_out(entry_point.name, problem)

@@ -39,6 +39,9 @@ POINTS = 64
 
 OTHERS = "(others)"
 
+UNNAMED = "unnamed"
+"""The decision point of a choice whose point has an empty name."""
+
 Read = Callable[[str, object], FrozenRow | None]
 
 PARTS_LIMIT = 65_536
@@ -314,8 +317,8 @@ class Decisions:
         elif is_recorded and not inbox.closed and not handle.ended:
             try:
                 choice = self._choose(
-                    handle, text_of(point), offered, mask, context=context, default=default,
-                    start=start, unsettled=unsettled,
+                    handle, text_of(point) or UNNAMED, offered, mask,
+                    context=context, default=default, start=start, unsettled=unsettled,
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001  # the border to the host
                 self._guard.record_failure(Kind.DECISION, error)

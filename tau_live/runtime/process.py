@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from tau_live.core.errors import interruption_in, release
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tau_live.decisions.runs import RunHandle
     from tau_live.runtime.runtime import Runtime
     from tau_live.store.forks import Forks
@@ -38,6 +40,7 @@ class State:
     failed: bool = False
     detached: bool = False
     forks: "Forks | None" = None
+    folder: "Path | None" = None  # relative paths refer to it, also in forked children
     unfit: bool = False
 
 
@@ -95,7 +98,7 @@ def stop(timeout_s: float) -> None:
             runtime = State.runtime
             State.tried = State.failed = False
             State.detached = True
-            State.runtime = None
+            State.runtime, State.folder = None, None
         if runtime is not None:
             runtime.close(timeout_s)
     except BaseException:  # an interruption: no other code can stop it any more
@@ -119,12 +122,17 @@ def _try_to_start(target: object, environ: MutableMapping[str, str], inside: Ins
             )
         from datetime import datetime_CAPI  # noqa: F401  # or msgspec crashes
 
+        from tau_live.core.settings import here
         from tau_live.runtime.runtime import start
         from tau_live.store.forks import Forks
 
         if State.forks is None:
             State.forks = Forks()
-        State.runtime = start(environ, target, inside=inside, forks=State.forks)
+        if State.folder is None:
+            State.folder = here()
+        State.runtime = start(
+            environ, target, inside=inside, forks=State.forks, folder=State.folder
+        )
         State.failed = State.runtime is None
     except BaseException as error:
         State.tried = State.failed = interruption_in(error) is None

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
@@ -89,9 +90,10 @@ class Runtime:
     of the writer, the learner and the kill switch update them, and replacing a value is atomic.
 
     Args:
-        settings: How it behaves; relative paths refer to the current folder.
+        settings: How it behaves.
         environ: The environment, read again by the kill switch, and at the start of a run.
         forks: Tracks the stores that are opened.
+        folder: Relative paths refer to it; ``None`` is the current one.
 
     Attributes:
         settings: How it behaves, with paths as they were given.
@@ -100,9 +102,16 @@ class Runtime:
         decide: ``Decisions.decide``.
     """
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], forks: Forks) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        forks: Forks,
+        *,
+        folder: Path | None = None,
+    ) -> None:
         self.settings = settings
-        self._placed = settings = place_paths(settings)
+        self._placed = settings = place_paths(settings, folder)
         self._owner, self._pid, self._forks = this_process(), os.getpid(), forks
         self._counts = Tally()
         self._lines_lost_before = lines_lost()
@@ -628,6 +637,7 @@ def start(
     *,
     inside: Callable[[], RunHandle | None] = lambda: None,
     forks: Forks | None = None,
+    folder: Path | None = None,
 ) -> Runtime | None:
     """Return the running system; ``None``, with a log line, if settings are wrong.
 
@@ -636,13 +646,14 @@ def start(
         target: A host's pluggy manager, settings, or ``None``; see ``tau_live.attach``.
         inside: Returns the innermost ``tau_live.run`` of the calling thread or task.
         forks: Tracks the stores that are opened.
+        folder: Relative paths refer to it; ``None`` is the current one.
     """
     try:
         has_settings = issubclass(type(target), Settings)
         if has_settings and isinstance(target, Settings):
             settings = target
         else:
-            loaded = Settings.from_env(environ, directory=here())
+            loaded = Settings.from_env(environ, directory=folder or here())
             settings = loaded.settings
             for warning in loaded.doubts():
                 logger().warning("setting_doubtful", warning=warning)
@@ -650,7 +661,7 @@ def start(
             return None
         if not settings.children:
             environ[ATTACHED] = this_process()
-        runtime = Runtime(settings, environ, forks or Forks())
+        runtime = Runtime(settings, environ, forks or Forks(), folder=folder)
         runtime.start(None if has_settings else target)
     except SettingsError as error:
         logger().warning("settings_refused", error=str(error), effect="tau-live stays off")

@@ -58,3 +58,26 @@ def test_a_name_is_host_and_import_or_has_both(name: str, expected: tuple[str, s
 )  # fmt: skip
 def test_a_module_of_ours_makes_it_ours(value: str, ours: bool) -> None:
     assert is_ours(EntryPoint("name", value, PLUGINS)) is ours
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        b"[tau_live]\nevil = \n",
+        b"[tau_live_hosts]\nevil = !!bad\n",
+        b"[console_scripts]\nno equals sign\n",
+        b"[tau_live]\nevil = m\xff\n",
+    ],
+)
+def test_a_malformed_file_of_another_package_spoils_nobody_elses(
+    points: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "evil"
+    monkeypatch.syspath_prepend(write_metadata(folder, "evil", "1.0", ""))
+    [file] = folder.rglob("entry_points.txt")
+    file.write_bytes(points)
+
+    known = read_entry_points()
+
+    assert known.lists_ours
+    assert [point.name for point in known.foreign_plugins] == ["mill"]

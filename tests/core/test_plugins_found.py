@@ -118,6 +118,7 @@ def test_installed_plugins_are_loaded_and_one_that_cannot_be_imported_is_left_ou
         installed("tau_test_bad", "import a_module_that_nobody_has"),
         installed("tau_test_good", GOOD),
         installed("tau_test_syntax", "def"),
+        installed("tau_test_exits", "raise SystemExit(3)"),
     ]
     plugins = Plugins(strict=True)
 
@@ -131,7 +132,7 @@ def test_installed_plugins_are_loaded_and_one_that_cannot_be_imported_is_left_ou
         "cannot be imported: ModuleNotFoundError"
     )
     assert report["tau_test_syntax"].disabled
-    assert caplog.text.count("plugin_left_out") == 2
+    assert caplog.text.count("plugin_left_out") == 3
 
 
 def test_a_plugin_that_is_switched_off_is_not_even_imported(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.core.errors import SettingsError
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward, SafetySettings
 from tests.configured import error_of
@@ -150,3 +151,12 @@ def test_an_unknown_key_is_warned_about_with_the_nearest_key(tmp_path: Path) -> 
         f"{file}: tool.tau-live.safety.blocked-penality is not a setting of tau-live; "
         "did you mean tool.tau-live.safety.blocked-penalty?"
     )
+
+
+@pytest.mark.parametrize("text", ["[[tool.tau-live]]\nseed = 1", "[tool]\ntau-live = 3"])
+def test_a_table_of_ours_that_is_no_table_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "pyproject.toml"
+    file.write_text(text)
+
+    with pytest.raises(SettingsError, match=r"pyproject.toml: tool.tau-live must be a table"):
+        Settings.from_env({}, directory=tmp_path)

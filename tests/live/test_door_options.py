@@ -149,3 +149,11 @@ def test_a_choice_follows_from_seed_id_and_probabilities_alone(live: Path) -> No
         assert sum(row.probabilities) == pytest.approx(1.0)
         assert row.options[draw(row.probabilities, uniform(f"0:{row.decision_id}"))] == row.applied
     assert len(found) == 3
+
+
+def test_a_decision_point_without_a_name_gets_one(live: Path) -> None:
+    with tau_live.run("nameless") as run:
+        run.decide("", ["a", "b"])
+    assert tau_live.flush(30)
+
+    assert [row.point for row in decisions(live, run.id)] == ["unnamed"]

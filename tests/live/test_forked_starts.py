@@ -85,3 +85,31 @@ def test_so_it_is_in_the_midst_of_the_first_import(
         child, _ = done(forking).splitlines()
 
     assert child == f"child default False {flushed} True {lines}"
+
+
+ELSEWHERE = """
+import os, sys
+import tau_live
+
+with tau_live.run("parent"):
+    pass
+tau_live.flush(10)
+os.makedirs("elsewhere", exist_ok=True)
+os.chdir("elsewhere")
+if os.fork() == 0:
+    with tau_live.run("child"):
+        pass
+    print(tau_live.flush(10), os.path.exists(".tau"), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_child_uses_its_parents_store_after_a_change_of_the_folder(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    with process(ELSEWHERE, Path(path.name)) as forking:
+        assert done(forking).split() == ["True", "False"]
+
+    assert {row.name for row in rollouts(path)} == {"parent", "child"}

@@ -370,13 +370,17 @@ def here() -> Path | None:
     return None
 
 
-def place_paths(settings: Settings) -> Settings:
+def place_paths(settings: Settings, folder: Path | None = None) -> Settings:
     """Return the settings with absolute paths, which hold when the process changes its folder.
+
+    Args:
+        settings: The settings, with paths as they were given.
+        folder: Relative paths refer to it; ``None`` is the current one.
 
     Raises:
         SettingsError: The store's path is relative, and the current folder is gone.
     """
-    folder = here()
+    folder = folder or here()
     if folder is None and not settings.store.is_absolute():
         raise SettingsError(
             f"TAU_LIVE_RL_STORE is the relative path '{settings.store}', and the current folder "

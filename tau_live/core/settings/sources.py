@@ -75,7 +75,7 @@ def from_pyproject(
         SettingsError: A file that mentions us is not TOML, or has a setting not allowed there.
     """
     for file in _pyprojects(directory, warnings):
-        own = own_table(read_toml(file))
+        own = _own_table_of(file, read_toml(file))
         if own is not None:
             return _from_table(rows, own, file=file, at="tool.tau-live.", warnings=warnings)
     return {}
@@ -88,7 +88,7 @@ def from_file(rows: Sequence[Setting], file: Path, warnings: list[str]) -> dict[
         SettingsError: It cannot be read, is not TOML, or has a setting not allowed there.
     """
     document = read_toml(file)
-    own = own_table(document)
+    own = _own_table_of(file, document)
     at = "" if own is None else "tool.tau-live."
     return _from_table(rows, document if own is None else own, file=file, at=at, warnings=warnings)
 
@@ -142,10 +142,23 @@ def _pyprojects(directory: Path, warnings: list[str]) -> Iterator[Path]:
 
 
 def own_table(document: Table) -> Table | None:
-    """Return the table ``[tool.tau-live]`` of a document; ``None`` without one."""
+    """Return the table ``[tool.tau-live]`` of a document; ``None`` without one.
+
+    Raises:
+        SettingsError: It is something else than a table.
+    """
     tool = document.get("tool")
     own = tool.get("tau-live") if isinstance(tool, Mapping) else None
-    return own if isinstance(own, Mapping) else None
+    if own is None or isinstance(own, Mapping):
+        return own
+    raise SettingsError("tool.tau-live must be a table: write [tool.tau-live], once")
+
+
+def _own_table_of(file: Path, document: Table) -> Table | None:
+    try:
+        return own_table(document)
+    except SettingsError as error:
+        raise SettingsError(f"{file}: {error}") from error
 
 
 def _from_table(
