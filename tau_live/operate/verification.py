@@ -119,7 +119,7 @@ def gate_contradictions(store: Store) -> Iterator[Finding]:
     """
     row, log = store.gate.load(), store.gate.log()
     if row.reason == HoldReason.GATE_REMOVED:
-        yield Finding("gate", "the gate", "its row was removed")
+        yield Finding("gate", "the gate", "its row was removed or edited")
         return
     # streaks change the gate too, and are in no history; 2**40 is a thousand a second for 35 years
     if not len(log) <= row.revision <= 2**40:

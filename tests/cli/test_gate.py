@@ -84,6 +84,23 @@ def test_a_gate_whose_row_was_removed_holds_until_it_is_reset(
     elsewhere.close()
 
 
+@pytest.mark.parametrize("streaks", ["{", "[]", '{"updates": "x"}'])
+def test_a_gate_whose_row_is_odd_holds_until_it_is_reset(
+    streaks: str, filled: Path, run: Run
+) -> None:
+    with closing(sqlite3.connect(filled)) as database, database:
+        database.execute(
+            "insert or replace into gate values (1, 'pass', null, null, 0, ?, 1)", (streaks,)
+        )
+
+    odd = run("gate", "--store", filled)
+    reset = run("gate", "reset", "--reason", "it was edited", "--store", filled)
+    after = run("gate", "--store", filled)
+
+    assert (odd.exit_code, reset.exit_code, after.exit_code) == (3, 0, 0)
+    assert "the gate's row was edited, not by tau-live" in odd.stdout
+
+
 def test_a_reset_writes_down_who_and_why_twice(filled: Path, read: Read) -> None:
     hold(filled)
 

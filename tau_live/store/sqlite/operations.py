@@ -22,6 +22,7 @@ select gate.*, iif(gate.id is null, {CHANGES}, 0) as removed,
 from (select 1) left join gate on true
 """
 
+EDITED = "the gate's row was edited, not by tau-live: see `tau-live gate log`"
 REMOVED = "the gate's row was removed from the store, not by tau-live: see `tau-live verify`"
 
 
@@ -32,10 +33,20 @@ class SqliteGate:
         self._connection = connection
 
     def load(self) -> GateRow:
-        """Return the gate; it passes if none was ever stored, and holds if its row is gone."""
+        """Return the gate: a pass if none was ever stored, a hold if its row is gone or odd."""
         row = self._connection.rows(LOAD)[0]
         if row["id"] is not None:
-            return record_of(GateRow, row)
+            try:
+                return record_of(GateRow, row)
+            except StoreError:
+                return GateRow(
+                    state=State.HOLD.value,
+                    reason=HoldReason.GATE_REMOVED.value,
+                    detail=EDITED,
+                    since=row["since"],
+                    streaks={},
+                    revision=row["revision"],
+                )
         removed = row["removed"] > 0
         return GateRow(
             state=State.HOLD.value if removed else State.PASS.value,
