@@ -192,5 +192,5 @@ def test_everything_is_switched_off_where_nothing_can_be_printed(store: Path) ->
 
     assert store.with_name("store.sqlite.off").exists()
     assert done.returncode == 1
-    assert "error: standard output: No space left on device" in done.stderr
+    assert "tau-live: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr

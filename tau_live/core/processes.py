@@ -4,14 +4,14 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tau_live.core.errors import pass_on, suppress
-from tau_live.core.events import Event, RunStart
 from tau_live.core.files import is_running
 from tau_live.core.switch import switched_on
+
+if TYPE_CHECKING:  # a kill loads no events
+    from tau_live.core.events import Event
 
 PROCESSES = "process:"
 """Prefix of the name of the lease that every attached process holds."""
@@ -83,7 +83,7 @@ def _status(pid: int) -> list[bytes]:
     return status[status.rfind(b")") + 2 :].split()
 
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound="Event")
 
 PARENT = "TAU_LIVE_PARENT"
 """Variable of a child that is started inside a run: ``host:run_id`` of that run."""
@@ -126,7 +126,13 @@ def linked_environ(environ: Mapping[str, str], link: Link) -> dict[str, str]:
 
 def link_run(event: E, link: Link | None) -> E:
     """Return an event; the start of a run without a parent gets the run of ``link`` as parent."""
-    if link is None or not isinstance(event, RunStart) or event.parent_run_id is not None:
+    if link is None:
+        return event
+    from msgspec.structs import replace
+
+    from tau_live.core.events import RunStart
+
+    if not isinstance(event, RunStart) or event.parent_run_id is not None:
         return event
     if link == (event.host, event.run_id):  # another attempt at that run is not inside it
         return event
