@@ -40,7 +40,7 @@ def main() -> None:
         code = 141
     except OSError as error:  # a full disk; what was to be done is done
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.stderr.write(f"tau-live: {error.strerror}\n")
+        sys.stderr.write(f"tau-live: {error.strerror or error}\n")
         code = 1
     if code is None:
         from tau_live.cli import main as run

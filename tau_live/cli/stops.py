@@ -23,7 +23,7 @@ from tau_live.core.errors import SettingsError, TauLiveError
 from tau_live.core.reasons import MEANS, Part
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings, place_paths
-from tau_live.core.switch import killed_by
+from tau_live.core.switch import PREFIX, killed_by
 from tau_live.operate.access import record_entry
 from tau_live.operate.stops import (
     SUFFIX,
@@ -80,6 +80,7 @@ def _placed_settings(path: Path | None) -> Settings:
     """Return the settings with absolute paths, which tell in which folder everything stops.
 
     Where a setting is wrong, ``--store`` is enough: in an emergency no other file need be right.
+    The kill switch's file is then that of the environment, or the one beside the store.
 
     Raises:
         SettingsError: One is wrong, and no store was given; the message tells what works.
@@ -89,8 +90,12 @@ def _placed_settings(path: Path | None) -> Settings:
         return place_paths(settings_of(path, changes=True))
     except SettingsError as error:
         if path is not None:
-            click.echo(f"warning: no setting is read: {printable(str(error))}", err=True)
-            return place_paths(Settings(store=path))
+            click.echo(
+                f"warning: no setting is read, a kill-file among them: {printable(str(error))}",
+                err=True,
+            )
+            named = os.environ.get(f"{PREFIX}KILL_FILE", "").strip()
+            return place_paths(Settings(store=path, kill_file=Path(named) if named else None))
         raise SettingsError(
             f"{error} (`touch` on the store's name with {SUFFIX} behind it works all the same)"
         ) from error

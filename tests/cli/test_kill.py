@@ -210,8 +210,23 @@ def test_with_the_store_named_it_works_whatever_the_settings_are(
     result = run("kill", "--reason", "x", "--store", filled)
 
     assert result.exit_code == 0
-    assert "warning: no setting is read: " in result.stderr
+    assert "warning: no setting is read, a kill-file among them: " in result.stderr
     assert switch_of(filled).exists()
+
+
+def test_and_makes_the_file_that_the_environment_names(
+    filled: Path, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "stop-all"
+
+    result = run(
+        "kill", "--reason", "x", "--store", filled,
+        TAU_LIVE_RL_SEED="abc", TAU_LIVE_RL_KILL_FILE=str(file),
+    )  # fmt: skip
+
+    assert result.exit_code == 0
+    assert file.exists()
+    assert not switch_of(filled).exists()
 
 
 def test_what_cannot_be_taken_away_is_said_with_what_does(filled: Path, run: Run) -> None:
