@@ -133,41 +133,41 @@ class _LargeError(Exception):
     """A value is not small, or cannot be kept unchanged."""
 
 
-def _small(value: Any, depth: int) -> Json:  # noqa: ANN401  # of any kind
-    """Return a copy of a few values of built-in classes that are all kept unchanged.
+def _small(values: list[Any], depth: int) -> list[Json]:  # noqa: C901  # a branch for each kind
+    """Return a few values of built-in classes that are all kept unchanged, containers as copies.
 
     Most hosts report a step in this form, and it is three times faster than a walk.
 
+    Args:
+        values: The values; nobody else writes to the list.
+        depth: How deep containers may be nested in them.
+
     Raises:
-        _LargeError: It is any other value.
+        _LargeError: One of them is any other value.
     """
-    kind = type(value)
-    if kind is dict or kind is list:
-        return _small_entries(value, depth)
-    if kind is str:
-        is_kept = len(value) <= _SMALL_CHARS and value.isascii() and "\0" not in value
-    elif kind is float:
-        is_kept = math.isfinite(value)
-    elif kind is int:
-        is_kept = value.bit_length() <= INT_BITS
-    else:
-        is_kept = value is None or kind is bool
-    if not is_kept:
-        raise _LargeError
-    small: Json = value
-    return small
-
-
-def _small_entries(value: dict[str, object] | list[object], depth: int) -> Json:
-    if not depth or len(value) > _SMALL_ITEMS:
-        raise _LargeError
-    copied = value.copy()  # atomic: another thread may write to it
-    if isinstance(copied, list):
-        return [*map(_small, copied, repeat(depth - 1))]
-    names = "".join(copied) if NAMES.issuperset(map(type, copied)) else "\0"
-    if len(names) > _SMALL_CHARS or not names.isascii() or "\0" in names:
-        raise _LargeError
-    return dict(zip(copied, map(_small, copied.values(), repeat(depth - 1)), strict=False))
+    for at, value in enumerate(values):
+        kind = type(value)
+        if kind is str:
+            is_kept = len(value) <= _SMALL_CHARS and value.isascii() and "\0" not in value
+        elif kind is float:
+            is_kept = math.isfinite(value)
+        elif kind is int:
+            is_kept = value.bit_length() <= INT_BITS
+        elif kind is dict or kind is list:
+            if not depth or len(value) > _SMALL_ITEMS:
+                raise _LargeError
+            copied = value.copy()  # atomic: another thread may write to it
+            if kind is list:
+                values[at] = _small(copied, depth - 1)
+                continue
+            names = "".join(copied) if NAMES.issuperset(map(type, copied)) else "\0"
+            is_kept = len(names) <= _SMALL_CHARS and names.isascii() and "\0" not in names
+            values[at] = dict(zip(copied, _small([*copied.values()], depth - 1), strict=True))
+        else:
+            is_kept = value is None or kind is bool
+        if not is_kept:
+            raise _LargeError
+    return values
 
 
 def plain(  # the limits and the callbacks, all keyword-only
@@ -201,7 +201,7 @@ def plain(  # the limits and the callbacks, all keyword-only
     """
     if text is None and names is None and hidden is None and limits.keep_small:
         try:
-            return _small(value, _SMALL_DEPTH)
+            return _small([value], _SMALL_DEPTH)[0]
         except _LargeError:
             pass
     walk = _Walk(limits, text=text, names=names, hidden=hidden, harmless=harmless)

@@ -21,6 +21,7 @@ from tau_live.core.offers import (
     own_choice,
     read_options,
     text_of,
+    texts_of,
 )
 from tau_live.core.plugins import Plugins
 from tau_live.core.reasons import FOREIGN_DEFAULT, PAUSED
@@ -103,13 +104,13 @@ def offer_of(listed: OptionList, default: object, *, mask: Mask, read: Read) -> 
     """
     room, unread = PARTS_LIMIT, 0
     masks = mask.names if len(listed.originals) > OPTIONS_LIMIT else None
-    wanted = None if default is None else text_of(default)
+    *texts, text = texts_of((*listed.originals, default))
+    wanted = None if default is None else text
     names: dict[str, int] = {}
     kept: list[object] = []
     features: list[FrozenRow | None] = []
     cut = listed.beyond
-    for original, own in zip(listed.originals, listed.features, strict=True):
-        name = text_of(original)
+    for name, original, own in zip(texts, listed.originals, listed.features, strict=True):
         if name in names:
             continue
         too_many = len(names) >= OPTIONS_LIMIT or (masks is not None and name not in masks)

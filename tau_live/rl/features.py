@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from math import isfinite, nextafter, sqrt
+from math import isfinite, nan, nextafter, sqrt
 from numbers import Real
 from operator import is_, sub
 from threading import RLock
@@ -170,26 +170,6 @@ _NUMBERS = frozenset({float, int, bool})
 def name_slot(name: str, width: int) -> int:
     """Return the slot of a number of that name."""
     return _hash(f"n:{name}") % width
-
-
-def slots_of_numbers(features: Features, width: int) -> bytes | None:
-    """Return the slots of a row's names, packed, if its values are all finite numbers."""
-    if type(features) is FrozenRow and features.names:
-        return _slots_of(features.names, width)
-    count = len(features)
-    if (
-        not count
-        or not frozenset(map(type, features.values())) <= _NUMBERS
-        or [*map(type, features)].count(str) < count
-    ):
-        return None
-    try:
-        if not isfinite(sum(features.values())):  # type: ignore[arg-type]  # they are numbers
-            return None  # a value may be too large, or a NaN
-    except OverflowError:
-        return None
-    names = "\0".join(features)
-    return _slots_of(names, width) if names.count("\0") == count - 1 else None
 
 
 def _slots_of(names: str, width: int) -> bytes:
@@ -452,16 +432,21 @@ class _Rows:
             del slots[-excess:], values[-excess:], numbers[-excess:]
 
     def _extend_whole(self, features: Features) -> bool:
-        """Append a row of numbers alone, the usual case, at once; ``False`` if it is not one."""
+        """Append a row of finite numbers alone at once; ``False`` if it is not one."""
         count = len(features)
-        slots = slots_of_numbers(features, self.width) if count <= MAX_ROW else None
-        if slots is None:
+        if not 0 < count <= MAX_ROW:
             return False
+        names = features.names if type(features) is FrozenRow else ""
         try:
+            if not names:
+                kinds, names = frozenset(map(type, features.values())), "\0".join(features)
+                total = sum(features.values()) if kinds <= _NUMBERS else nan  # type: ignore[arg-type]  # they are numbers
+                if not isfinite(total) or names.count("\0") != count - 1:
+                    return False  # a value may be too large, or a NaN; a name may have a NUL
             values = struct.pack(f"={count}f", *features.values())
-        except (OverflowError, struct.error):  # a number is too large
+        except (OverflowError, TypeError, struct.error):  # a name is no text, a number too large
             return False
-        self.slots.frombytes(slots)
+        self.slots.frombytes(_slots_of(names, self.width))
         self.values.frombytes(values)
         self.numbers += b"\1" * count
         return True

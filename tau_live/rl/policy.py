@@ -493,6 +493,8 @@ class Policy:
         scale: How numbers are scaled.
         rollouts: How many rollouts it was trained on; 0 is untrained.
         layouts: Its cache of layouts; affects nothing but speed.
+        default_bonus: The bonus of the host's default on its logit; fades as evidence grows.
+        has_base: Whether the regression adds anything to the logits.
     """
 
     config: PolicyConfig
@@ -503,6 +505,8 @@ class Policy:
     scale: Scale
     rollouts: int
     layouts: Layouts = field(default_factory=Layouts, init=False, repr=False)
+    default_bonus: float = field(init=False)
+    has_base: bool = field(init=False)
 
     @classmethod
     def initial(cls, config: PolicyConfig) -> "Policy":
@@ -517,16 +521,11 @@ class Policy:
             rollouts=0,
         )
 
-    @property
-    def default_bonus(self) -> float:
-        """The bonus of the host's default on its logit; fades as evidence grows."""
+    def __post_init__(self) -> None:
         fade = self.config.default_fade
-        return self.config.default_bonus * fade / (fade + self.rollouts)
-
-    @property
-    def has_base(self) -> bool:
-        """Whether the regression adds anything to the logits."""
-        return self.rollouts > 0 and self.base.sharpness > 0.0
+        bonus = self.config.default_bonus * fade / (fade + self.rollouts)
+        object.__setattr__(self, "default_bonus", bonus)
+        object.__setattr__(self, "has_base", self.rollouts > 0 and self.base.sharpness > 0.0)
 
     def logits(self, encoded: Encoded, *, default: int | None = None) -> FloatArray:
         """Return ``[A]`` the logits of all options, masked ones included.
