@@ -78,12 +78,12 @@ def harm(store: Store, name: str, cost: float) -> None:
     writes(store).add_reward(reward(cost, name, name=HARM.name))
 
 
-def end(store: Store, name: str, total: float | None) -> None:
-    """End a rollout; without a total it is left out for its missing reward."""
+def end(store: Store, name: str, value: float | None, *, total: float | None = None) -> None:
+    """End a rollout with a reward, its total if no other is given; without, it is left out."""
     writes(store).set_status(name, RolloutStatus.SUCCEEDED, at=2.0)
-    if total is not None:
-        writes(store).add_reward(reward(total, name, name="reward"))
-        writes(store).mark_ready(name, total_reward=total)
+    if value is not None:
+        writes(store).add_reward(reward(value, name, name="reward"))
+        writes(store).mark_ready(name, total_reward=value if total is None else total)
 
 
 def serve(store: Store, settings: Settings, version: int, *, parent: int = 0) -> None:

@@ -33,7 +33,7 @@ from tau_live.operate.records import (
 from tau_live.operate.stops import disabled_plugins, killed_of, pauses_by_part
 from tau_live.record.archive import MB, excess, limits_of
 from tau_live.record.reward_rules import SOURCE as SAFETY
-from tau_live.record.rewards import reward_range
+from tau_live.record.rewards import totals_within
 from tau_live.record.shutdown import losses_left
 from tau_live.store.roles import Store
 
@@ -142,8 +142,8 @@ def counters_of(store: Store, path: Path) -> dict[str, int]:
 
 
 def rewards_seen(store: Store, settings: Settings) -> RewardsSeen:
-    """Return the range of the newest rewards, and how many are outside the declared range."""
-    totals = store.rewards.newest_totals(reward_range(settings), of=SEEN, without=SAFETY)
+    """Return the range of the newest rewards, and how many are outside theirs."""
+    totals = store.rewards.newest_totals(totals_within(settings), of=SEEN, without=SAFETY)
     names = store.rewards.newest_by_name(of=SEEN, without=SAFETY)
     spans = {name: RewardSpan(lowest=low, highest=high) for name, (low, high) in names.items()}
     return RewardsSeen(**totals._asdict(), names=spans)

@@ -408,16 +408,16 @@ def taken_by_safety(learnable: LearnableRollout, settings: Settings) -> tuple[fl
 
 
 def is_outside(learnable: LearnableRollout, settings: Settings) -> bool:
-    """Return whether a reward of a rollout, or their total, is outside its declared range.
+    """Return whether a reward of a rollout, or their total, is outside its range.
 
     Penalties do not count: they are the operator's, and may bring a total below any range.
     """
     rewards = [reward for reward in learnable.rewards if reward.source != SAFETY]
     result = outcome_of(rewards, learnable.rollout, settings)
-    if result.worth is None or settings.reward_range is None:
+    totals = totals_within(settings)
+    if result.worth is None or totals is None:
         return result.reason is WhyNot.REWARD_OUT_OF_RANGE
-    low, high = settings.reward_range
-    return not low <= result.worth <= high
+    return not totals[0] <= result.worth <= totals[1]
 
 
 def incurred_cost(learnable: LearnableRollout, settings: Settings, *, now: float) -> float | None:
@@ -433,13 +433,27 @@ def incurred_cost(learnable: LearnableRollout, settings: Settings, *, now: float
 
 
 def reward_range(settings: Settings) -> tuple[float, float] | None:
-    """Return the lowest and highest possible reward of a rollout; ``None`` if undeclared."""
+    """Return the lowest and highest possible total of a rollout; ``None`` if undeclared.
+
+    The range that is set goes first: several sources, keys or decisions may each give a declared
+    reward, and only the operator knows how many do.
+    """
     return settings.reward_range or declared_range(settings.rewards)
+
+
+def totals_within(settings: Settings) -> tuple[float, float] | None:
+    """Return the totals that count as within ``reward_range``: rounding may pass its ends."""
+    ends = reward_range(settings)
+    if ends is None:
+        return None
+    slack = 1e-9 * max(map(abs, ends))
+    return ends[0] - slack, ends[1] + slack
 
 
 def declared_range(declared: Sequence[DeclaredReward]) -> tuple[float, float] | None:
     """Return the lowest and highest total of declared rewards; ``None`` if one has no range.
 
+    Each counts once, whoever gives it.
     An optional reward may be missing and add nothing: only a primary one, or the only one, always
     counts.
     """

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tau_live.core.records import Assigned, RolloutStatus
+from tau_live.core.records import Assigned, LearnableRollout, RolloutStatus
 from tau_live.core.settings import InferReward, Settings
 from tau_live.core.settings.tables import DeclaredReward
 from tau_live.learn.promotion.outcomes import is_settled, may_give_up, patience
-from tau_live.record.rewards import State, declared_range, outcome, reward_range
+from tau_live.record.rewards import State, declared_range, is_outside, outcome, reward_range
 from tau_live.rl.sequential import Difference
 from tau_live.rl.verdict import Rule
 from tests.contracts.making import reward, rollout
@@ -84,6 +84,31 @@ def test_a_range_that_is_set_goes_before_what_is_declared() -> None:
 
 
 ENDED = rollout("a", RolloutStatus.SUCCEEDED, started_at=0.0, ended_at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("sources", "span", "expected"),
+    [
+        pytest.param(("api",), None, False, id="all that is declared, at its highest"),
+        pytest.param(("api", "user"), None, True, id="twice as much as is declared"),
+        pytest.param(("api", "user"), (0.0, 2.4), False, id="within the range that is set"),
+    ],
+)
+def test_a_total_is_outside_the_range_in_force_but_not_by_rounding(
+    sources: tuple[str, ...], span: tuple[float, float] | None, expected: bool
+) -> None:
+    declared = tuple(
+        DeclaredReward(name=name, weight=weight, range=(0.0, 1.0))
+        for name, weight in (("a", 0.1), ("b", 0.5), ("c", 0.6))
+    )
+    settings = Settings(rewards=declared, reward_range=span)
+    rewards = [
+        reward(1.0, name=one.name, source=source, decision_id=decision_id)
+        for source in sources
+        for one, decision_id in zip(declared, ("a:attempt-1:decision-1", None, None), strict=True)
+    ]
+
+    assert is_outside(LearnableRollout(ENDED, [], rewards), settings) is expected
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,38 @@ def test_nothing_is_claimed_while_more_than_a_few_rewards_are_outside_their_rang
         }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("span", "promoted"),
+    [
+        pytest.param(None, False, id="each is in its range, and their total is not"),
+        pytest.param((0.0, 2.0), True, id="the operator expects two of them"),
+    ],
+)
+def test_totals_of_several_sources_outside_the_range_keep_a_difference_from_being_claimed(
+    path: Path, store: SqliteStore, span: tuple[float, float] | None, *, promoted: bool
+) -> None:
+    declared = (DeclaredReward(name="reward", range=(0.0, 1.0)),)
+    settings = Settings(store=path, rewards=declared, reward_range=span)
+    serve(store, settings, 1)
+    with store.begin():
+        for at in range(1_200):
+            is_learner = at % 2 == 1
+            add(store, f"r-{at}", learner=is_learner, share=0.5)
+            if is_learner and at % 12 == 1:
+                other = reward(1.0, f"r-{at}", name="reward", source="reviewer")
+                writes(store).add_reward(other)
+                end(store, f"r-{at}", 1.0, total=2.0)
+            else:
+                end(store, f"r-{at}", float(is_learner))
+
+    steps = advanced(store, settings)
+
+    assert (Move.FROZEN in moves(steps)) is promoted
+    facts = trial_at(store, "model", settings, now=NOW)
+    assert facts is not None
+    assert (facts["verdict"] == "out_of_range") is not promoted
+
+
 def test_what_was_outside_another_range_is_past(path: Path, store: SqliteStore) -> None:
     settings = settings_of(path)
     serve(store, settings, 1)

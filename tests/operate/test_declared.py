@@ -33,8 +33,9 @@ def test_the_range_is_proposed_where_it_is_declared() -> None:
 
     undeclared = range_advice(seen, Settings())
     declared = range_advice(seen, Settings(rewards=(stars, late)))
+    set_ = range_advice(seen, Settings(rewards=(stars, late), reward_range=(0.0, 1.0)))
 
-    assert undeclared == ("`export TAU_LIVE_RL_REWARD_RANGE=-1,1`")
+    assert undeclared == set_ == "`export TAU_LIVE_RL_REWARD_RANGE=-1,1`"
     assert declared == (
         "`range = [1, 5]` for `stars`, `range = [low, high]` for `late`, in [tool.tau-live.rewards]"
     )

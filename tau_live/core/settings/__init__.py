@@ -186,7 +186,7 @@ class Settings:
     reward_range: tuple[float, float] | None = setting(
         None,
         optional(SPAN),
-        "Lowest and highest total reward, where no reward is declared. Nothing is clipped to it.",
+        "Lowest and highest total of a run; without it, declared ranges add up. It clips nothing.",
     )
     control_share: float = setting(
         0.0,

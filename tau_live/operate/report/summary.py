@@ -50,7 +50,7 @@ def range_advice(seen: RewardsSeen, settings: Settings) -> str:
         for reward in settings.rewards
         if not reward.cost and reward.range is None
     ]
-    if each:
+    if each and settings.reward_range is None:
         return f"{', '.join(each)}, in [tool.tau-live.rewards]"
     return f"`export TAU_LIVE_RL_REWARD_RANGE={_range_text(seen, ',')}`"
 
