@@ -27,6 +27,9 @@ class ByReward(Rewarding):
     def refuses(self, reward: Reward) -> bool:
         return False
 
+    def mistake_in(self, reward: Reward) -> str | None:
+        return None
+
     def rejects(self, rollout: Rollout, *, batch: Batch) -> bool:
         return False
 

@@ -344,8 +344,8 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         ),
         "rewards-refused": Mistake(
             "rewards", WARN,
-            "Rewards were refused: not a number, no known run, or a source that may not give "
-            "them.",
+            "Rewards were refused or do not count: not a number, no known run, a name that is not "
+            "declared, or a source that may not give them.",
             "See the counters of `tau-live status --all`.",
             "see {counter} in docs/reference/counters.md",
         ),

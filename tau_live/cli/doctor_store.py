@@ -513,7 +513,7 @@ def _reward_checks(
     counts: Mapping[str, int], recent: RecentRows, store: Store, settings: Settings
 ) -> Iterator[Check]:
     for name in (
-        "refused_rewards", "rewards_refused", "rewards_refused_from_inside",
+        "refused_rewards", "rewards_not_declared", "rewards_refused", "rewards_refused_from_inside",
         "rewards_refused_source", "rewards_without_a_run", "rewards_without_target",
     ):  # fmt: skip
         if counts.get(name):

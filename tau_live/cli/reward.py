@@ -4,7 +4,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -20,9 +20,10 @@ from tau_live.core.processes import parent_of
 from tau_live.core.records import Reward, RewardSource, Rollout, rollout_id_of
 from tau_live.core.redaction import clean_id, scrub_text
 from tau_live.core.settings import Settings
+from tau_live.core.settings.kinds import nearest
 from tau_live.record.attempts import last_run, rollout_named
 from tau_live.record.pipeline import Texts, known_rewards
-from tau_live.record.reward_rules import allowed_sources, refuses
+from tau_live.record.reward_rules import allowed_sources, is_counted, refuses
 from tau_live.record.rewards import Rewarding
 from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.roles import Store
@@ -94,11 +95,28 @@ def reward(
         return
     value_text = number(given.value) if given.value is not None else "comment"
     click.echo(f"{printable(given.name)} {value_text}: {outcome}")
-    if rollout is None:
-        click.echo(
-            f"no rollout {printable(given.rollout_id)} is stored yet; the reward waits for it",
-            err=True,
+    for complaint in complaints(given, rollout, settings):
+        click.echo(complaint, err=True)
+
+
+def complaints(given: Reward, rollout: Rollout | None, settings: Settings) -> Iterator[str]:
+    """Yield what may be wrong with a reward that was stored.
+
+    Args:
+        given: The reward.
+        rollout: Its rollout; ``None`` if it is not stored.
+        settings: Which rewards are declared.
+    """
+    own = next((known for known in settings.rewards if known.name == given.name), None)
+    if own is not None and given.value is not None and not own.allows(given.value):
+        low, high = own.bounds
+        effect = "" if own.cost else ", so its run is left out"
+        yield (
+            f"{printable(given.name)} {number(given.value)} is outside its range from {low:g} to "
+            f"{high:g}{effect}"
         )
+    if rollout is None:
+        yield f"no rollout {printable(given.rollout_id)} is stored yet; the reward waits for it"
 
 
 def target_of(store: Store, name: str, options: RewardOptions) -> str:
@@ -120,11 +138,16 @@ def target_of(store: Store, name: str, options: RewardOptions) -> str:
 
 
 def check_allowed(given: Reward, settings: Settings, environ: Mapping[str, str]) -> None:
-    """Raise if a reward comes from a source that may not give it, or from inside its own run.
+    """Raise if a reward's name does not count, its source may not give it, or its own run does.
 
     Raises:
-        TauLiveError: It does.
+        TauLiveError: It is so.
     """
+    if given.value is not None and not is_counted(given, settings.rewards):
+        names = [declared.name for declared in settings.rewards]
+        near = nearest(given.name, names)
+        hint = f"did you mean {near!r}?" if near else f"declared are {', '.join(names)}"
+        raise TauLiveError(f"no reward {given.name!r} is declared, so it would not count; {hint}")
     if refuses(given, settings):
         known = ", ".join(allowed_sources(given.name, settings)) or "any except safety"
         raise TauLiveError(f"{given.source!r} may not give {given.name!r}, only {known} may")

@@ -28,7 +28,8 @@ QUEUE_FULL = "dropped_queue_full"
 _INTENDED_DROPS = frozenset({"dropped_paused", "dropped_closed"})
 _NOT_STORED = ("events_refused_", "events_malformed", "decisions_not_recorded")
 _REFUSED = (
-    "rewards_refused", "rewards_without", "refused_", "options_", "masks_", "host_objects_",
+    "rewards_refused", "rewards_without", "rewards_not_declared", "refused_", "options_", "masks_",
+    "host_objects_",
 )  # fmt: skip
 
 WHILE_HELD = "_while_held"

@@ -19,6 +19,7 @@ from tau_live.core.records import (
     Attempt,
     AttemptStatus,
     Reason,
+    Reward,
     Rollout,
     RolloutStatus,
     Span,
@@ -91,7 +92,7 @@ class Collector:
         self._spans: list[Span] = []
         self._steps: dict[str, Iterator[list[ev.Event]] | None] = {}  # of runs that are over
         self._finished = self._ready = 0
-        self._has_warned = False
+        self._has_warned = self._has_warned_early = False
         self._handlers: Mapping[type[ev.Event], Callable[..., None]] = {
             ev.RunStart: self._start_run,
             ev.RunEnd: self._end_run,
@@ -185,13 +186,17 @@ class Collector:
 
     def _add_whole(self, rows: WholeRollout) -> None:
         """Store a run that is over, without its end; only its first step if it is known already."""
-        rollout_id, refuses = rows.rollout.rollout_id, self._rewarding.refuses
-        if not any(map(refuses, rows.rewards)) and self._batch.add_whole(rows):
+        rollout_id = rows.rollout.rollout_id
+        if not any(map(self._is_odd, rows.rewards)) and self._batch.add_whole(rows):
             self._steps[rollout_id] = None
             return
         steps = self._steps[rollout_id] = steps_of(rows)
         for event in next(steps):
             self._apply(event)
+
+    def _is_odd(self, reward: Reward) -> bool:
+        """Return whether a reward is refused or counted as a mistake."""
+        return self._rewarding.refuses(reward) or self._rewarding.mistake_in(reward) is not None
 
     def _take_step(self, step: StepOfRun) -> None:
         steps = self._steps[step.rollout_id]
@@ -413,9 +418,27 @@ class Collector:
         if reward.decision_id and event.execution:
             existing = self._batch.attempts(reward.rollout_id, newest=NEWEST)
             reward = replace(reward, decision_id=attempts.decision_in(event, existing))
+        self._note_early(reward)
+        mistake = self._rewarding.mistake_in(reward)
         if self._batch.add_reward(reward) == "same":
             self._batch.count("duplicate_rewards")
+        elif mistake is not None:
+            self._batch.count(mistake)
         self._settle(reward.rollout_id, now=event.at)
+
+    def _note_early(self, reward: Reward) -> None:
+        """Count a reward whose run is not stored, which may come or have another id."""
+        if self._batch.find_rollout(reward.rollout_id) is not None:
+            return
+        self._batch.count("rewards_before_their_run")
+        if not self._has_warned_early:  # legal, so once
+            logger().warning(
+                "reward_before_its_run",
+                rollout_id=reward.rollout_id,
+                name=reward.name,
+                effect="it is kept until that run arrives; check the id if none will",
+            )
+        self._has_warned_early = True
 
     def _add_names(self, event: ev.Event, rollout_id: str) -> None:
         """Record other ids of a run, which gets the rewards that had come for them."""

@@ -152,6 +152,13 @@ def refuses(reward: Reward, settings: Settings) -> bool:
     return bool(known) and not _matches(reward.source, known)
 
 
+def is_counted(reward: Reward, declared: Collection[DeclaredReward]) -> bool:
+    """Return whether a reward can count: once any is declared, only those and penalties do."""
+    expects_some = any(not known.cost for known in declared)
+    is_known = any(known.name == reward.name for known in declared)
+    return is_known or not expects_some or reward.source in OURS
+
+
 def trusted_rewards(rewards: Iterable[Reward], settings: Settings) -> list[Reward]:
     """Return the stored rewards that count under the current settings."""
     if not settings.reward_sources and not any(reward.sources for reward in settings.rewards):

@@ -27,12 +27,14 @@ from tau_live.core.records import (
     Span,
 )
 from tau_live.core.settings import InferReward, Settings
+from tau_live.core.settings.kinds import nearest
 from tau_live.core.settings.tables import DeclaredReward
 from tau_live.record.reward_rules import (
     HARD_GATE_TRIGGERED,
     Part,
     cost_of,
     hard_gates,
+    is_counted,
     penalties,
     refuses,
     total_after_safety,
@@ -258,8 +260,8 @@ REFERENCE = "reference."
 
 _NOT_REPORTED = frozenset({SAFETY, RewardSource.INFERRED})
 
-WARNED_SOURCES_LIMIT = 100
-"""How many refused sources are logged, once each."""
+WARNINGS_LIMIT = 100
+"""How many refused sources, and names of rewards, are logged, once each."""
 
 
 class Rewarding:
@@ -273,8 +275,9 @@ class Rewarding:
     def __init__(self, settings: Settings, plugins: Plugins) -> None:
         self._settings = settings
         self._plugins = plugins
+        self._declared = {reward.name: reward for reward in settings.rewards}
         self._expects_rewards = any(not reward.cost for reward in settings.rewards)
-        self._warned_sources: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def settle(self, rollout: Rollout, *, batch: Batch, now: float) -> bool:
         """Mark a finished rollout ready, waiting or left out; ``True`` if it became ready."""
@@ -302,11 +305,39 @@ class Rewarding:
     def refuses(self, reward: Reward) -> bool:
         """Return whether a reward's source may not give it; logged once per source."""
         refused = refuses(reward, self._settings)
-        warned = self._warned_sources
-        if refused and len(warned) < WARNED_SOURCES_LIMIT and reward.source not in warned:
-            warned.add(reward.source)
+        if refused and self._is_new("reward_source_refused", reward.source):
             logger().warning("reward_source_refused", name=reward.name, source=reward.source)
         return refused
+
+    def mistake_in(self, reward: Reward) -> str | None:
+        """Return the counter of a likely mistake in a reward that is stored, if there is one.
+
+        Such a reward does not count, or leaves its run out; logged once per name.
+        """
+        if not self._declared or reward.value is None:
+            return None
+        own = self._declared.get(reward.name)
+        if not is_counted(reward, self._settings.rewards):
+            if self._is_new("reward_not_declared", reward.name):
+                near = nearest(reward.name, self._declared)
+                logger().warning(
+                    "reward_not_declared", name=reward.name, value=reward.value, nearest=near
+                )
+            return "rewards_not_declared"
+        if own is not None and not own.allows(reward.value):
+            if self._is_new("reward_out_of_range", reward.name):
+                logger().warning(
+                    "reward_out_of_range", name=reward.name, value=reward.value, range=own.bounds
+                )
+            return "rewards_out_of_range"
+        return None
+
+    def _is_new(self, event: str, cause: str) -> bool:
+        """Return whether a warning is due, which it is once per cause."""
+        if len(self._warned) >= WARNINGS_LIMIT or (event, cause) in self._warned:
+            return False
+        self._warned.add((event, cause))
+        return True
 
     def _note(self, rollout: Rollout, result: Outcome, batch: Batch) -> bool:
         reason = result.reason if result.state is State.LEFT_OUT else None

@@ -24,7 +24,7 @@ from tau_live.core.gate import Kind
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import Guard, lines_lost, logger, reason_of
 from tau_live.core.guard import text_of as error_text
-from tau_live.core.offers import ID_LIMIT, seconds, text_of
+from tau_live.core.offers import ID_LIMIT, kind_of, seconds, text_of
 from tau_live.core.processes import (
     ATTACHED,
     is_unwanted_child,
@@ -320,19 +320,18 @@ class Runtime:
             target = target_of(run=run, decision=decision, host=host, session=session,
                                inside=inside)  # fmt: skip
             if target is None:
-                self.count("rewards_without_target")
-                return False
+                return self._refuse_reward("rewards_without_target", name)
             if not self.settings.self_rewards and self._events.is_inside(target, around):
-                self.count("rewards_refused_from_inside")
-                return False
+                return self._refuse_reward("rewards_refused_from_inside", name)
             event = self._events.reward(
                 value, target=target, name=name, source=source, key=key, comment=comment,
                 decision_id=None if decision is None else text_of(decision, limit=ID_LIMIT),
                 decisions_before=decided_before(target, inside, home=self._events),
             )  # fmt: skip
             if event is None:
-                self.count("rewards_refused")
-                return False
+                is_number = issubclass(type(value), int | float)
+                got = text_of(value, limit=40) if is_number else kind_of(value)
+                return self._refuse_reward("rewards_refused", name, got=got)
             return self._inbox.put(event)
         return False
 
@@ -410,6 +409,13 @@ class Runtime:
 
     def _is_recorded(self, handle: RunHandle) -> bool:
         return handle.recorded and self._gate.passes and handle.epoch == self._gate.epoch
+
+    def _refuse_reward(self, counter: str, name: object, **facts: str) -> bool:
+        """Count a reward that makes no sense; the first of each kind is logged."""
+        if not self._counts.counts().get(counter):
+            logger().warning("reward_refused", name=text_of(name), counter=counter, **facts)
+        self.count(counter)
+        return False
 
     def _count_not_taken(self, name: str) -> None:
         """Count an event, a run or a reward that is not taken; as lost if the store is why."""

@@ -198,3 +198,35 @@ def test_a_process_inside_a_run_cannot_value_it(filled: Path, run: Run) -> None:
 
     assert found.exit_code == 1
     assert "may not give itself" in found.stderr
+
+
+DECLARED = {"TAU_LIVE_RL_REWARDS": '{"solved": {"range": [0, 1]}, "stars": {}}'}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("sovled", "did you mean 'solved'?"), ("reward", "declared are solved, stars")],
+)
+def test_a_name_that_is_not_declared_is_refused_with_the_nearest(
+    name: str, hint: str, filled: Path, run: Run
+) -> None:
+    before = stored(filled, OPEN)
+
+    refused = run("reward", "1", "--run", OPEN, "--name", name, "--store", filled, **DECLARED)
+    comment = run(
+        "reward", "--comment", "slow", "--run", OPEN, "--name", name, "--store", filled, **DECLARED
+    )
+
+    assert (refused.exit_code, comment.exit_code) == (1, 0)
+    assert f"no reward {name!r} is declared, so it would not count; {hint}" in refused.stderr
+    assert [one.value for one in stored(filled, OPEN)[len(before) :]] == [None]
+
+
+def test_a_value_outside_its_range_is_stored_and_what_follows_is_printed(
+    filled: Path, run: Run
+) -> None:
+    result = run("reward", "7", "--run", OPEN, "--name", "solved", "--store", filled, **DECLARED)
+
+    assert result.exit_code == 0
+    assert result.stderr == "solved 7 is outside its range from 0 to 1, so its run is left out\n"
+    assert [one.value for one in stored(filled, OPEN)] == [7.0]

@@ -154,14 +154,20 @@ def test_the_same_again_is_nothing_new_and_another_value_replaces(live: Path) ->
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), -float("inf"), None, object(), [], {}, 10**400, 1j, b"1"]
 )
-def test_what_is_no_reward_is_refused_and_counted(live: Path, value: object) -> None:
+def test_what_is_no_reward_is_refused_counted_and_logged_once(
+    live: Path, value: object, caplog: pytest.LogCaptureFixture
+) -> None:
     with tau_live.run("triage", key=1) as run:
-        taken = run.reward(value)
+        taken = run.reward(value, name="solved")
+        run.reward(value, name="solved")
     assert tau_live.flush(30)
 
     refused = tau_live.snapshot()["refused"]
     assert isinstance(refused, dict)
-    assert (taken, refused["rewards_refused"], rewards(live, run.id)) == (False, 1, [])
+    assert (taken, refused["rewards_refused"], rewards(live, run.id)) == (False, 2, [])
+    lines = [line.getMessage() for line in caplog.records if "reward_refused" in line.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith("event='reward_refused' name='solved' counter='rewards_refused' got")
 
 
 @pytest.mark.parametrize("target", [{}, {"run": ""}, {"decision": "nonsense"}, {"decision": 3}])

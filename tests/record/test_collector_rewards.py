@@ -4,7 +4,11 @@ import pytest
 
 from tau_live.core import events as ev
 from tau_live.core.records import Reward, Rollout, RolloutQuery
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredReward
 from tau_live.record import collector as collecting
+from tau_live.record.rewards import Rewarding
+from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.roles import Batch, Store
 from tests.collecting import R, decision, end, start
 from tests.streams import ByReward, collected, collector_of, event
@@ -108,3 +112,57 @@ def test_a_run_that_is_tried_again_meanwhile_is_not_settled(store: Store) -> Non
         collector.expire(20.0)
 
     assert store.rollouts.rollout(R).ready_seq is None
+
+
+DECLARED = Settings(rewards=(DeclaredReward(name="solved", range=(0.0, 1.0)),))
+
+
+def test_a_name_that_is_not_declared_is_logged_once_with_the_nearest_and_counted(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    rewarding = Rewarding(DECLARED, load_plugins(DECLARED))
+    given = [event(ev.Reward, at=2.0 + at, value=1.0, name="sovled", key=f"{at}") for at in (1, 2)]
+    remark = event(ev.Reward, at=5.0, value=None, name="remark", comment=ev.Content(text="slow"))
+
+    with store.begin():
+        collecting.Collector(store, rewarding=rewarding, owner=None).apply(
+            [start(), *given, given[1], remark, end()]
+        )
+
+    lines = [line.getMessage() for line in caplog.records]
+    assert lines == ["event='reward_not_declared' name='sovled' value=1.0 nearest='solved'"]
+    assert store.counters.counts() == {"duplicate_rewards": 1, "rewards_not_declared": 2}
+    assert len(store.rewards.rewards(R)) == 3
+
+
+def test_a_value_outside_its_range_is_logged_once_and_counted(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    rewarding = Rewarding(DECLARED, load_plugins(DECLARED))
+    given = [
+        event(ev.Reward, at=2.0, value=value, name="solved", key=f"{value}")
+        for value in (7.0, 8.0, 1.0)
+    ]
+
+    with store.begin():
+        collecting.Collector(store, rewarding=rewarding, owner=None).apply([start(), *given])
+
+    lines = [line.getMessage() for line in caplog.records]
+    assert lines == ["event='reward_out_of_range' name='solved' value=7.0 range=(0.0, 1.0)"]
+    assert store.counters.counts() == {"rewards_out_of_range": 2}
+
+
+def test_rewards_before_their_run_are_kept_counted_and_logged_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = ev.Reward(host="cli", run_id="", at=2.0, rollout_id="live-typo", value=1.0)
+
+    collected(store, [start(), event(ev.Reward, at=2.0, value=1.0), end(), wrong, wrong])
+
+    (line,) = caplog.records
+    assert line.getMessage() == (
+        "event='reward_before_its_run' rollout_id='live-typo' name='reward' "
+        "effect='it is kept until that run arrives; check the id if none will'"
+    )
+    assert store.counters.counts()["rewards_before_their_run"] == 2
+    assert [one.value for one in store.rewards.rewards("live-typo")] == [1.0]
