@@ -100,6 +100,23 @@ def test_a_gate_that_holds_is_shown_as_ever(store: Path, *, removed: bool) -> No
 
 
 @pytest.mark.slow
+def test_a_gate_in_a_damaged_store_is_shown_with_the_damage_and_fails(store: Path) -> None:
+    with closing(sqlite3.connect(store)) as db, db:
+        page = db.execute("select rootpage from sqlite_schema where name = 'spans'").fetchone()[0]
+        size = db.execute("pragma page_size").fetchone()[0]
+    content = bytearray(store.read_bytes())
+    content[(page - 1) * size : page * size] = bytes(size)
+    store.write_bytes(content)
+
+    lean, whole = _both(store, "gate")
+
+    assert (lean.returncode, whole.returncode) == (1, 1)
+    assert lean.stdout == whole.stdout == "gate               pass\nfailures in a row  none\n"
+    assert "is damaged" in whole.stderr
+    assert "tau-live set-aside" in whole.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_everything_is_switched_off_and_recorded_as_ever(more: list[str], store: Path) -> None:
     lean = _run(store, "-c", LEAN, "kill", "--reason", REASON, *more)

@@ -29,13 +29,14 @@ from tau_live.cli.output import (
     status_text,
     table_of,
 )
-from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.errors import StoreDamagedError, StoreUnavailableError
 from tau_live.core.gate import GateEntry, GateRow, HoldReason
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.memory_holds import MemoryHold, memory_holds
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
 from tau_live.operate.stops import Stop, ended_by, killed_of
+from tau_live.store.lean import CHECK_S
 from tau_live.store.roles import Store
 
 HOLD = "gate_hold"
@@ -65,6 +66,9 @@ def gate(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """Show the gate. Exit code 0 means pass.
 
+    Exit code 1 also means that a page of the store is damaged, as far as a tenth of a second
+    suffices to look at them; `doctor` looks at all.
+
     Exit code 3 means hold, in the store or in the memory of a process that cannot write to it, or
     that the kill switch is on.
     """
@@ -73,11 +77,14 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
         killed = killed_of(store, settings, now=time.time())
         newest = store.gate.log(limit=1)
         holds = memory_holds(settings.store)
+        damage = store.damage(deadline=time.monotonic() + CHECK_S)
     if as_json:
         changed = {"since": row.since or None, "kill_switch": killed, "held_in_memory": holds}
         print_json({**asdict(row), **changed})
     else:
         print_all(facts_of(_facts(row, killed, newest, holds, now=time.time())))
+    if damage:
+        raise StoreDamagedError(f"store '{settings.store}' is damaged: {damage}")
     ctx.exit(0 if row.state == "pass" and killed is None and not holds else 3)
 
 

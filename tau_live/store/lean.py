@@ -13,9 +13,14 @@ SCHEMA_VERSION = 4
 GateColumns = tuple[str, "str | None", "str | None", float, str, int]
 """State, reason, detail, since, streaks and revision."""
 
+CHECK_S = 0.1
+"""How long pages are looked at for damage, in seconds: those of some 100 MB."""
+
 
 def read_gate(store: "Path") -> GateColumns | None:
-    """Return the gate of a store; ``None`` if it cannot be read, or the kill switch is on."""
+    """Return the gate of a store that is sound; ``None`` if not, or the kill switch is on."""
+    from threading import Timer
+
     try:
         db = sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True, timeout=5.0)
         try:
@@ -24,11 +29,20 @@ def read_gate(store: "Path") -> GateColumns | None:
             row: GateColumns | None = db.execute(f"select {names} from gate").fetchone()
             removed = row is None and db.execute("select 1 from gate_log").fetchone()
             stopped = db.execute("select 1 from leases where name like 'killed:%'").fetchone()
+            end = Timer(CHECK_S, db.interrupt)
+            end.start()
+            try:
+                pages = db.execute("pragma quick_check(1)").fetchone()[0]
+            except sqlite3.OperationalError as error:
+                pages = "ok" if "interrupted" in str(error) else None
+            finally:
+                end.cancel()
+                end.join()
         finally:
             db.close()
     except (sqlite3.Error, ValueError):
         return None
-    if version != SCHEMA_VERSION or removed or stopped is not None:
+    if version != SCHEMA_VERSION or removed or stopped is not None or pages != "ok":
         return None
     return row or ("pass", None, None, 0.0, "{}", 0)
 

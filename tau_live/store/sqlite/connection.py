@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import Event, RLock
+from threading import Event, RLock, Timer
 from typing import Literal
 
 import msgspec
@@ -280,24 +280,19 @@ class Connection(AbstractContextManager[None]):
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first damage found in the pages; empty if none, ``None`` if time ran out."""
-        late = False
-
-        def is_late() -> int:
-            nonlocal late
-            late = time.monotonic() > deadline
-            return late
-
-        self.raw.set_progress_handler(is_late, 10_000)
+        end = Timer(max(0.0, deadline - time.monotonic()), self.raw.interrupt)
+        end.start()  # a progress handler is not called while one tree is read
         try:
             result = str(self.rows("pragma quick_check(1)")[0][0])
         except StoreDamagedError as error:
             return str(error)
         except StoreUnavailableError:
-            if late:
+            if time.monotonic() >= deadline:
                 return None
             raise
         finally:
-            self.raw.set_progress_handler(None, 0)
+            end.cancel()
+            end.join()
         return "" if result == "ok" else result
 
     def narrow(self) -> None:
