@@ -100,6 +100,7 @@ EXACT: Mapping[str, object] = {
     "mean_reward.last": ["number", "null"],
     "replay:bad[]": "array",
     "alert.test": "boolean",
+    "alerts[].over": "boolean",
     "power:missing": "number",
     "verify:not_covered": "string",
     "status:learner": ["string", "null"],

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from tau_live.cli.output import (
     printable,
     safe,
     status_text,
+    suggest,
     table_of,
 )
 
@@ -58,26 +60,34 @@ def alerts(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 @store_option
 @json_option
 def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
-    """List the alerts that were raised, newest first."""
+    """List the alerts that were raised, newest first; those whose condition is over say so."""
+    from tau_live.operate.alerts import over
+
     with open_store(path) as (store, settings):
-        rows = store.alerts.latest(limit=limit)
+        latest = store.alerts.latest(limit=limit)
+        ended = over(latest, store, settings, now=time.time())
+    rows = sorted(latest, key=lambda row: (row.at, row.seq), reverse=True)
     if as_json:
-        print_json({"alerts": rows, "command": bool(settings.alert_command)})
+        listed = [{**asdict(row), "over": row.seq in ended} for row in rows]
+        print_json({"alerts": listed, "command": bool(settings.alert_command)})
         return
-    parts = [part for row in rows for part in _render(row)] or [safe("no alert yet")]
-    print_all(*parts)
+    parts = [part for row in rows for part in _render(row, is_over=row.seq in ended)]
+    print_all(*(parts or [safe("no alert yet")]))
 
 
-def _render(row: "AlertRow") -> "list[RenderableType]":
+def _render(row: "AlertRow", *, is_over: bool) -> "list[RenderableType]":
     """Return an alert for people: its kind, what happened, and the command to run next."""
     head = Text.assemble(
         safe(moment(row.at)),
         "  ",
-        status_text(row.severity),
+        safe("over", "dim") if is_over else status_text(row.severity),
         "  ",
         safe(row.kind, "bold"),
     )
-    return [head, Padding(safe(row.sentence), INDENT), Padding(safe(f"-> {row.todo}"), INDENT)]
+    happened = Padding(safe(row.sentence), INDENT)
+    return [head, happened] if is_over else [
+        head, happened, Padding(safe(f"-> {suggest(row.todo)}"), INDENT),
+    ]  # fmt: skip
 
 
 @alerts.command(

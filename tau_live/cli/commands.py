@@ -58,9 +58,10 @@ class OneLineError(click.ClickException):
     """A failure as it is printed: one line on standard error."""
 
     def __init__(self, message: str) -> None:
+        from tau_live.cli.output import suggest
         from tau_live.core.redaction import scrub_text
 
-        super().__init__(scrub_text(" ".join(message.split())))
+        super().__init__(scrub_text(suggest(" ".join(message.split()))))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002
         """Print the line."""

@@ -22,7 +22,7 @@ from tau_live.cli.init import project
 from tau_live.cli.init.findings import Reading
 from tau_live.cli.init.frameworks import FRAMEWORKS, older
 from tau_live.cli.options import epilog, json_option, store_option
-from tau_live.cli.output import print_all, print_json, safe, status_text, table_of
+from tau_live.cli.output import print_all, print_json, safe, status_text, suggest, table_of
 from tau_live.core.entry_points import host_of, origin, read_entry_points
 from tau_live.core.errors import AccessError, SettingsError
 from tau_live.core.guard import text_of
@@ -316,7 +316,10 @@ def doctor(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     Exit code 1 means that something does not work; warnings do not count. The word in
     parentheses names the mistake, as the documentation lists it.
     """
-    results = list(checks(os.environ, path, now=time.time()))
+    results = [
+        check._replace(found=suggest(check.found), advice=check.advice and suggest(check.advice))
+        for check in checks(os.environ, path, now=time.time())
+    ]
     states = {check.state for check in results}
     worst = next(state for state in (FAIL, WARN, OK) if state in states)
     if as_json:

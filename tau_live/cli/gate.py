@@ -27,6 +27,7 @@ from tau_live.cli.output import (
     printable,
     records_of,
     status_text,
+    suggest,
     table_of,
 )
 from tau_live.core.errors import StoreDamagedError, StoreUnavailableError
@@ -139,8 +140,8 @@ def hold(path: Path | None, as_json: bool, reason: str) -> None:
         )
     elif was.state == "pass":
         click.echo(
-            "the gate holds until `tau-live gate reset`; recorded in the audit log as "
-            f"{printable(who)}"
+            f"{suggest('the gate holds until `tau-live gate reset`')}; recorded in the audit log "
+            f"as {printable(who)}"
         )
     else:
         since = f"since {moment(was.since)}: {was.reason}: {was.detail}"
@@ -247,7 +248,7 @@ def _facts(
         ("last error" if streaks or not is_held else "detail", row.detail or None),
         ("reason", row.reason or "no reason given" if is_held else None),
         *(("set by", entry.who) for entry in setters if entry.event == "hold"),
-        ("next step", 'tau-live gate reset --reason "..."' if is_held else None),
+        ("next step", suggest('tau-live gate reset --reason "..."') if is_held else None),
         *(
             (
                 "held in memory",
@@ -255,7 +256,7 @@ def _facts(
             )
             for hold in holds
         ),
-        ("next step", "tau-live doctor" if holds else None),
+        ("next step", suggest("tau-live doctor") if holds else None),
         ("kill switch", f"on since {ago(killed.at, now=now)}: {killed}" if killed else None),
-        ("next step", ended_by(killed.reason).strip("`") if killed else None),
+        ("next step", suggest(ended_by(killed.reason).strip("`")) if killed else None),
     ]

@@ -480,6 +480,7 @@ KEYS: Mapping[str, Keys] = {
     },
     "alerts list": {
         **{f"alerts[].{key}": meaning for key, meaning in _ALERT.items()},
+        "alerts[].over": "whether its condition is over; false of an alert about a moment",
         "alerts[].owner": "the process that raised it",
         "alerts[].seq": "its place in the order of arrival",
         "command": "whether TAU_LIVE_RL_ALERT_COMMAND names a command",

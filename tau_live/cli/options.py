@@ -14,7 +14,7 @@ from typing import NamedTuple
 import click
 
 from tau_live.cli.json_keys import KEYS
-from tau_live.cli.output import printable
+from tau_live.cli.output import STORE, printable, suggest
 from tau_live.core.entry_points import read_entry_points
 from tau_live.core.errors import SettingsError, StoreUnavailableError, TauLiveError
 from tau_live.core.hookspecs import Text
@@ -45,10 +45,22 @@ class OpenStore(NamedTuple):
     settings: Settings
 
 
+def _remember_store(
+    ctx: click.Context,
+    _: click.Parameter,
+    value: Path | None,
+) -> Path | None:
+    """Keep the value for commands that are suggested, also by an error that ends this one."""
+    if value is not None:
+        ctx.meta[STORE] = value
+    return value
+
+
 store_option = click.option(
     "--store",
     "path",
     metavar="PATH",
+    callback=_remember_store,
     type=click.Path(dir_okay=False, path_type=Path),
     help="The store's file.  [default: TAU_LIVE_RL_STORE]",
 )
@@ -259,7 +271,7 @@ def warn_of_stops(store: Store, settings: Settings, *, without: tuple[Part, ...]
     own = tuple(f"{part} is paused" for part in without)
     for stop in stops(store, settings):
         if not own or not stop.startswith(own):
-            click.echo(f"note: {printable(stop)}", err=True)
+            click.echo(f"note: {printable(suggest(stop))}", err=True)
 
 
 def warn_before(settings: Settings) -> None:

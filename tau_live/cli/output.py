@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,44 @@ SIZES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 def printable(text: object) -> str:
     """Return a text on one line, with everything that could steer a terminal made visible."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+STORE = "tau_live.store"
+"""The key of the value of ``--store`` in the context of a command that was given it."""
+
+SUGGESTED = re.compile(r"`(?:[A-Z_]+=\S+ )?tau-live ([^`]+)`|^tau-live (.+)$")
+"""Matches a command in a sentence, in backticks, and one that is the whole text."""
+
+
+def suggest(text: str) -> str:
+    """Return a text whose suggested commands name the store, if the user named one.
+
+    Without ``--store`` they would be about another store.
+    """
+    ctx = click.get_current_context(silent=True)
+    store = None if ctx is None else ctx.meta.get(STORE)
+    if ctx is None or store is None:
+        return text
+    root, option = ctx.find_root(), f" --store {shlex.quote(str(store))}"
+
+    def with_store(match: re.Match[str]) -> str:
+        words = (match[1] or match[2]).split()
+        if "--store" in words or not _takes_store(root, words):
+            return match[0]
+        return f"{match[0][:-1]}{option}`" if match[1] else f"{match[0]}{option}"
+
+    return SUGGESTED.sub(with_store, text)
+
+
+def _takes_store(ctx: click.Context, words: Sequence[str]) -> bool:
+    """Return whether the command that the words call has the option ``--store``."""
+    command = ctx.command
+    for word in words:
+        inner = command.get_command(ctx, word) if isinstance(command, click.Group) else None
+        if inner is None:
+            break
+        command = inner
+    return any("--store" in parameter.opts for parameter in command.params)
 
 
 def clip(text: str, most: int) -> str:

@@ -1,6 +1,7 @@
 """``tau-live report``: an overview of a store, as one HTML file or as JSON."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from tau_live.cli.options import (
     refuse_store,
     store_option,
 )
-from tau_live.cli.output import print_json, progress_bar
+from tau_live.cli.output import print_json, progress_bar, suggest
 from tau_live.cli.page.document import Draw, page_of, sections_of
 from tau_live.core.errors import TauLiveError
 from tau_live.core.files import opened_output
@@ -59,6 +60,8 @@ def report(path: Path | None, as_json: bool, page: Path | None) -> None:
                 tell=advance,
                 expect=lambda steps: bar.reset(task, total=steps),
             )
+        advice = [suggest(step) for step in facts.summary.next]
+        facts = replace(facts, summary=replace(facts.summary, next=advice))
         if page is not None and draw is not None:
             refuse_store(page, settings)
             sections = sections_of(facts)

@@ -15,7 +15,7 @@ from tau_live.cli.options import (
     settings_of,
     store_option,
 )
-from tau_live.cli.output import moment, print_json, printable
+from tau_live.cli.output import moment, print_json, printable, suggest
 from tau_live.core.errors import StoreBusyError, StoreError, StoreUnavailableError
 from tau_live.core.gate import HoldReason
 from tau_live.core.gate_keeper import GateKeeper
@@ -61,7 +61,8 @@ def set_aside(path: Path | None, as_json: bool, reason: str, even_if_sound: bool
         return
     for file in kept:
         click.echo(f"kept as {printable(str(file))}")
-    click.echo('an empty store is in place, and its gate holds: tau-live gate reset --reason "..."')
+    reset = suggest('tau-live gate reset --reason "..."')
+    click.echo(f"an empty store is in place, and its gate holds: {reset}")
 
 
 def start_anew(

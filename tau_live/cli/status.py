@@ -31,6 +31,7 @@ from tau_live.cli.output import (
     seconds,
     since,
     status_text,
+    suggest,
 )
 from tau_live.cli.power import curve
 from tau_live.core.errors import StoreBusyError
@@ -143,16 +144,16 @@ def _stop_facts(status: Status, *, now: float) -> Iterator[Fact]:
         yield "  since", ago(gate.since, now=now)
         yield "  because", str(gate.reason)
         yield "  last error" if any(gate.streaks.values()) else "  detail", str(gate.detail)
-        yield "  then", 'tau-live gate reset --reason "..."'
+        yield "  then", suggest('tau-live gate reset --reason "..."')
     if holds := held_in_memory(status):
         yield "held in memory", holds
-        yield "  then", "tau-live doctor"
+        yield "  then", suggest("tau-live doctor")
     if killed:
         yield "kill switch", f"on since {_stop_text(killed, now=now)}"
-        yield "  then", ended_by(killed.reason).strip("`")
+        yield "  then", suggest(ended_by(killed.reason).strip("`"))
     for part, pause in status.paused.items():
         yield part, f"paused since {_stop_text(pause, now=now)}"
-        yield "  then", f'tau-live resume {part} --reason "..."'
+        yield "  then", suggest(f'tau-live resume {part} --reason "..."')
 
 
 def _stop_text(stop: Stop, *, now: float) -> str:
@@ -423,12 +424,13 @@ def _rows(glance: Glance, room: int) -> Iterator[Row]:
     why = () if summary.learning.state == GOOD else summary.learning.sentence
     yield Row("Is it learning?", why, 0, word=_word(summary.learning))
     yield from _learning(glance, room)
-    first, more = summary.next[0], len(summary.next) - 1
+    first, more = suggest(summary.next[0]), len(summary.next) - 1
     # without quotes, and without the full stop after a command
     step = (first[:-1] if first.endswith("`.") else first).replace("`", "")
     lines = [safe(_clip_lines(step, room, lines=5), "bold")]
     if more:
-        lines.append(safe(f"({more} more suggested by tau-live status --all)", "dim"))
+        everything = suggest("tau-live status --all")
+        lines.append(safe(f"({more} more suggested by {everything})", "dim"))
     yield Row("What next?", lines, 0)
 
 
@@ -620,7 +622,7 @@ def status(path: Path | None, as_json: bool, everything: bool) -> None:
         glance = glance_of(store, settings, now=now, enabled=is_enabled(), store_fails=fails)
     console = console_of(sys.stdout.isatty())
     if everything:
-        advice = (safe(f"- {step}") for step in glance.summary.next)
+        advice = (safe(f"- {suggest(step)}") for step in glance.summary.next)
         print_on(console, facts_of(details(glance.status, now=now)), "", *advice)
         return
     height = console.height - 1 if sys.stdout.isatty() else None  # the shell takes a line

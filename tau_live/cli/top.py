@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tau_live.cli.options import epilog, is_enabled, json_option, settings_of, store_option
-from tau_live.cli.output import console_of, print_json, print_on, safe
+from tau_live.cli.output import console_of, print_json, print_on, safe, suggest
 from tau_live.cli.status import heading, lines_of, screen_of
 from tau_live.cli.terminal import Keyboard, stopping
 from tau_live.core.errors import StoreUnavailableError, TauLiveError
@@ -113,7 +113,7 @@ class Watch:
         if self._missing:
             yield safe(f"Run your agent with {SWITCH}=1, or try {SWITCH}=1 tau-live demo")
         else:
-            yield safe("Find out why: tau-live doctor")
+            yield safe(f"Find out why: {suggest('tau-live doctor')}")
         if self._last is not None:
             yield safe("Last known state:", "dim")
 

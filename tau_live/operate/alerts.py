@@ -12,7 +12,7 @@ has to write, and existing stores need no migration.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tau_live.core.gate import HoldReason
@@ -241,6 +241,33 @@ LASTING = frozenset(
     }
 )
 """The kinds that end with their condition."""
+
+
+def over(
+    rows: Sequence[AlertRow], store: Store, settings: Settings, *, now: float
+) -> frozenset[int]:
+    """Return the sequence numbers of the alerts whose condition is over.
+
+    Also where no process runs that would note it. Other alerts are about moments.
+
+    Args:
+        rows: Alerts, in the order in which they were raised, the newest first.
+        store: Their store.
+        settings: Bounds.
+        now: Epoch seconds, UTC.
+    """
+    incidents = incidents_in(alert_facts(store, settings, now=now), store.alerts.notes(), settings)
+    lasting = {(incident.kind.value, incident.subject) for incident in incidents}
+    ended = set()
+    for row in rows:
+        key = (row.kind, row.subject)
+        if row.kind == AlertKind.STORE_FAILS:  # stored once the store worked again
+            ended.add(row.seq)
+        elif row.kind in LASTING:
+            if key not in lasting:
+                ended.add(row.seq)
+            lasting.discard(key)  # of several about the same, the newest lasts
+    return frozenset(ended)
 
 
 def trial_alert(settings: Settings, *, at: float) -> Alert:

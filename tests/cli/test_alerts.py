@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tau_live.store.records import AlertRow
 from tau_live.store.sqlite.store import SqliteStore
-from tests.cli.conftest import Run
+from tests.cli.conftest import Read, Run
 
 
 def fill(path: Path) -> None:
@@ -19,14 +19,49 @@ def fill(path: Path) -> None:
 
 
 def test_the_last_alerts_are_listed_newest_first(tmp_path: Path, run: Run) -> None:
-    fill(tmp_path / "store.sqlite")
+    path = tmp_path / "store.sqlite"
+    fill(path)
+    run("gate", "hold", "--reason", "audit", "--store", path)
 
-    result = run("alerts", "--store", tmp_path / "store.sqlite")
+    result = run("alerts", "--store", path)
 
     newest, what, todo, older, *_ = result.stdout.splitlines()
     assert newest.split()[1:4] == ["00:00:06", "critical", "gate-hold"]
-    assert (what, todo) == ("  It holds.", "  -> tau-live gate")
-    assert older.split()[1:4] == ["00:00:05", "critical", "gate-hold"]
+    assert (what, todo) == ("  It holds.", f"  -> tau-live gate --store {path}")
+    assert older.split()[1:4] == ["00:00:05", "over", "gate-hold"]
+
+
+def test_they_are_sorted_by_the_time_that_is_shown(tmp_path: Path, read: Read) -> None:
+    store = SqliteStore.open(tmp_path / "store.sqlite")
+    for at in (6.0, 9.0, 7.0):  # raised in another order than they happened in
+        row = AlertRow(
+            kind="gate-reset", severity="info", sentence="It passes.", todo="tau-live gate log",
+            at=at, owner="me",
+        )  # fmt: skip
+        store.alerts.add(row)
+    store.close()
+
+    listed = read("alerts", "--store", tmp_path / "store.sqlite")
+
+    assert isinstance(listed, dict)
+    assert [row["at"] for row in listed["alerts"]] == [9.0, 7.0, 6.0]
+
+
+def test_alerts_about_conditions_that_are_over_say_so(tmp_path: Path, run: Run, read: Read) -> None:
+    path = tmp_path / "store.sqlite"
+    fill(path)
+    run("gate", "hold", "--reason", "audit", "--store", path)
+
+    during = run("alerts", "--store", path).stdout.splitlines()
+    run("gate", "reset", "--reason", "done", "--store", path)
+    after = run("alerts", "--store", path).stdout.splitlines()
+    listed = read("alerts", "--store", path)
+
+    assert [line.split()[2] for line in during if "gate-hold" in line] == ["critical", "over"]
+    assert [line.split()[2] for line in after if "gate-hold" in line] == ["over", "over"]
+    assert [line for line in after if line.startswith("  ->")] == []
+    assert isinstance(listed, dict)
+    assert [row["over"] for row in listed["alerts"]] == [True, True]
 
 
 def test_without_alerts_it_says_so(tmp_path: Path, run: Run) -> None:

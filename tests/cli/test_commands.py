@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,15 +98,17 @@ def test_the_group_lists_every_command_as_its_module_describes_it() -> None:
 def test_without_a_store_it_says_so_in_one_line_and_makes_none(
     arguments: list[str], run: Run, tmp_path: Path
 ) -> None:
-    result = run(*arguments, "--store", tmp_path / "new" / "store.sqlite")
+    path = tmp_path / "new" / "store.sqlite"
+
+    result = run(*arguments, "--store", path)
 
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == (
-        f"tau-live: no store at {tmp_path}/new/store.sqlite yet: "
-        "run your agent with TAU_LIVE_RL=1, or `tau-live demo`\n"
+        f"tau-live: no store at {path} yet: "
+        f"run your agent with TAU_LIVE_RL=1, or `tau-live demo --store {path}`\n"
     )
-    assert not (tmp_path / "new").exists()
+    assert not path.parent.exists()
 
 
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
@@ -190,6 +193,34 @@ def test_the_store_comes_from_the_environment(run: Run, filled: Path) -> None:
 
     assert result.exit_code == 0
     assert SOLVED in result.stdout
+
+
+COMMAND = re.compile(r"`(?:\S+=\S+ )?tau-live [^`]+`|(?:-> |then  +|next step  +)tau-live .*")
+
+
+@pytest.mark.parametrize("arguments", [*READING, *WRITING, ["status", "--all"]], ids=" ".join)
+def test_suggested_commands_name_the_store_that_the_user_named(
+    arguments: list[str], run: Run, filled: Path
+) -> None:
+    file = filled.rename(filled.with_name("my store.sqlite"))
+    run("gate", "hold", "--reason", "audit", "--store", file)
+
+    result = run(*arguments, "--store", file)
+
+    suggested = [found for found in COMMAND.findall(result.output) if "tau-live run" not in found]
+    assert [found for found in suggested if f"--store '{file}'" not in found] == []
+
+
+def test_commands_are_suggested_with_the_store_that_was_named_and_only_then(
+    run: Run, filled: Path
+) -> None:
+    run("gate", "hold", "--reason", "audit", "--store", filled)
+
+    named = run("gate", "--store", filled)
+    unnamed = run("gate", TAU_LIVE_RL_STORE=str(filled))
+
+    assert f'tau-live gate reset --reason "..." --store {filled}\n' in named.stdout
+    assert 'tau-live gate reset --reason "..."\n' in unnamed.stdout
 
 
 @pytest.mark.parametrize("command", ["learn", "demo"])

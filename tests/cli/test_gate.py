@@ -176,4 +176,4 @@ def test_a_hold_in_the_memory_of_a_process_is_exit_code_3(filled: Path, run: Run
     assert result.exit_code == 3
     assert f"note: process {process.pid} holds in memory" in reset.stderr
     assert f"by process {process.pid} since 2027-01-15 08:00:00" in result.stdout
-    assert result.stdout.endswith("tau-live doctor\n")
+    assert result.stdout.endswith(f"tau-live doctor --store {filled}\n")

@@ -150,7 +150,7 @@ def test_while_it_is_on_nothing_is_ingested(filled: Path, run: Run, tmp_path: Pa
 
     assert result.exit_code == 1
     assert "the kill switch is on: nonsense (" in result.stderr
-    assert "`tau-live unkill --reason ...`" in result.stderr
+    assert f"`tau-live unkill --reason ... --store {filled}`" in result.stderr
 
 
 def test_json_says_what_it_was(filled: Path, read: Read) -> None:

@@ -82,7 +82,7 @@ def test_where_nothing_rests_it_is_said_what_stops_tau_live_instead(filled: Path
 
     assert result.exit_code == 1
     assert "nothing is paused, so there is nothing to resume; the gate holds: " in result.stderr
-    assert "`tau-live gate reset --reason ...`" in result.stderr
+    assert f"`tau-live gate reset --reason ... --store {filled}`" in result.stderr
 
 
 def test_a_change_that_will_not_show_says_so(filled: Path, run: Run) -> None:
@@ -91,9 +91,8 @@ def test_a_change_that_will_not_show_says_so(filled: Path, run: Run) -> None:
     result = run("policy", "pin", "model", "--reason", "why", "--store", filled)
 
     assert result.exit_code == 0
-    assert (
-        result.stderr == "note: deciding is paused: odd: `tau-live resume deciding --reason ...`\n"
-    )
+    ended_by = f"`tau-live resume deciding --reason ... --store {filled}`"
+    assert result.stderr == f"note: deciding is paused: odd: {ended_by}\n"
 
 
 @pytest.mark.parametrize(

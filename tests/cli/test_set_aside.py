@@ -49,7 +49,10 @@ def test_whoever_meets_a_damaged_store_is_told_what_to_do(filled: Path, run: Run
 
     assert result.exit_code == 1
     assert "is damaged" in result.stderr
-    assert "`tau-live set-aside` keeps its files and starts an empty store" in result.stderr
+    assert (
+        f"`tau-live set-aside --store {filled}` keeps its files and starts an empty store"
+        in result.stderr
+    )
 
 
 def test_what_is_set_aside_is_read_as_one_by_sqlite(path: Path, run: Run) -> None:
@@ -100,7 +103,10 @@ def test_a_sound_store_is_refused_unless_somebody_insists(filled: Path, run: Run
     insisted = run("set-aside", "--store", filled, "--reason", "why not", "--even-if-sound")
 
     assert (refused.exit_code, insisted.exit_code, kept) == (1, 0, [])
-    assert "stays: it is intact. `tau-live doctor` checks for other causes" in refused.stderr
+    assert (
+        f"stays: it is intact. `tau-live doctor --store {filled}` checks for other causes"
+        in refused.stderr
+    )
     assert "--even-if-sound" in refused.stderr
     assert [*filled.parent.glob("store.sqlite.aside-*Z")]
 
