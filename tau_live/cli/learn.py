@@ -2,6 +2,9 @@
 
 import os
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -14,9 +17,16 @@ from tau_live.cli.options import (
     store_option,
     warn_before,
 )
-from tau_live.cli.output import print_json, printable
+from tau_live.cli.output import print_json, printable, suggest
 from tau_live.cli.terminal import stopping
+from tau_live.core.processes import this_process
+from tau_live.core.reasons import Part
 from tau_live.core.sanitize import JsonObject
+from tau_live.core.settings import Settings
+from tau_live.learn.learner import LEASE
+from tau_live.operate.stops import killed_of
+from tau_live.store.opening import open_at
+from tau_live.store.roles import Store
 
 
 @click.command(
@@ -56,4 +66,44 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
     settings = settings_of(path, changes=True)
     warn_before(settings)
     with stopping(stop):
-        learn_until(stop, settings, once=once, report=print_update, environ=os.environ)
+        made = learn_until(stop, settings, once=once, report=print_update, environ=os.environ)
+    if once and not made and not as_json:
+        with closing(open_at(settings.store, read_only=True)) as store:
+            reasons = "; ".join(reasons_for_none(store, settings, now=time.time()))
+        click.echo(f"no update was made: {printable(suggest(reasons))}")
+
+
+def reasons_for_none(store: Store, settings: Settings, *, now: float) -> Iterator[str]:
+    """Yield why no update is made now."""
+    other = store.leases.holder(LEASE, now=now)
+    if killed_of(store, settings, now=now) is not None:
+        yield "the kill switch is on"
+    elif store.gate.load().state != "pass":
+        yield "the gate holds"
+    elif Part.LEARNING in store.pauses.pauses():
+        yield "learning is paused"
+    elif other not in {None, this_process()}:
+        yield f"{other} is learning"
+    else:
+        yield from _reasons_by_point(store, settings.update_interval)
+
+
+def _reasons_by_point(store: Store, least: int) -> Iterator[str]:
+    rewards, policies = store.rewards, store.policies
+    points = (*rewards.ready_points(), "")
+    ready = {
+        point: rewards.ready_count(point, after=policies.watermark(point), limit=least)
+        for point in points
+    }
+    for point, count in ready.items():
+        where = f"at {point!r}" if point else "of runs without decisions"
+        if count >= least:
+            yield f"the one {where} failed: see the log, and `tau-live gate`"
+        elif count:
+            yield (
+                f"{where}, {count} of the {least} new rollouts are ready that it takes "
+                "(TAU_LIVE_RL_UPDATE_INTERVAL)"
+            )
+    if not any(ready.values()):
+        waiting = rewards.waiting()
+        yield "no new rollout has a reward" + (f", and {waiting:,} wait for one" if waiting else "")

@@ -333,7 +333,7 @@ def load_named(name: str, kind: type[T]) -> T:
     module, _, attribute = name.partition(":")
     value = getattr(import_module(module), attribute)
     if not isinstance(value, kind):
-        raise TypeError(f"expected {name} to be a {kind.__name__}, got {value!r}")
+        raise TypeError(f"expected {name} to be of the kind {kind.__name__}, got {value!r}")
     return value
 
 
@@ -499,11 +499,17 @@ def main() -> None:
     parser.add_argument("play", help="module:name of what plays its scenarios")
     parser.add_argument("golden", type=Path, help="folder of the recordings")
     options = parser.parse_args()
-    module = import_module(options.play.partition(":")[0])
-    number = write_golden(
-        load_named(options.adapter, Adapter),
-        getattr(module, options.play.partition(":")[2]),
-        golden=options.golden,
-        cannot=cannot_of(options.play),
-    )
+    for name in (options.adapter, options.play):
+        if not re.fullmatch(r"[\w.]+:\w+", name):
+            parser.error(f"expected module:name, got {name!r}")
+    try:
+        adapter = load_named(options.adapter, Adapter)
+        play: Play = load_named(options.play, object)  # type: ignore[assignment]  # checked below
+        cannot = cannot_of(options.play)
+        options.golden.mkdir(parents=True, exist_ok=True)
+    except (ImportError, AttributeError, TypeError, OSError) as error:
+        parser.error(str(error))
+    if not callable(play):
+        parser.error(f"expected {options.play} to be a function, got {play!r}")
+    number = write_golden(adapter, play, golden=options.golden, cannot=cannot)
     sys.stdout.write(f"{number} scenarios recorded in {options.golden}\n")

@@ -108,7 +108,33 @@ def test_each_update_is_a_line(filled: Path, run: Run) -> None:
     assert (line["point"], line["executed"]) == ("tools", False)
 
 
-def test_nothing_to_learn_is_no_error(filled: Path, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (
+            None,
+            (
+                "at 'tools', 1 of the 8 new rollouts are ready that it takes "
+                "(TAU_LIVE_RL_UPDATE_INTERVAL)"
+            ),
+        ),
+        (["pause", "learning"], "learning is paused"),
+        (["gate", "hold"], "the gate holds"),
+        (["kill"], "the kill switch is on"),
+    ],
+)
+def test_where_nothing_is_learned_it_says_why(
+    filled: Path, run: Run, before: list[str] | None, why: str
+) -> None:
+    if before is not None:
+        run(*before, "--reason", "why", "--store", filled)
+
     result = run("learn", "--once", "--store", filled, TAU_LIVE_RL="1")
 
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (0, f"no update was made: {why}\n")
+
+
+def test_in_an_empty_store_nothing_has_a_reward(tmp_path: Path, run: Run) -> None:
+    result = run("learn", "--once", "--store", tmp_path / "store.sqlite", TAU_LIVE_RL="1")
+
+    assert result.stdout == "no update was made: no new rollout has a reward\n"

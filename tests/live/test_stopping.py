@@ -253,11 +253,12 @@ def test_a_learner_of_its_own_heeds_pauses_and_the_kill_switch(live: Path) -> No
     cli(live, "unkill")
     free = learned()
 
+    at = f"--store {live}"
     assert (resting, killed) == (0, 0)
     assert free >= 1
     assert notes == [
-        "note: learning is paused: why: `tau-live resume learning --reason ...`\n",
-        f"note: the kill switch is on: why ({operator()}): `tau-live unkill --reason ...`\n",
+        f"note: learning is paused: why: `tau-live resume learning --reason ... {at}`\n",
+        f"note: the kill switch is on: why ({operator()}): `tau-live unkill --reason ... {at}`\n",
         "",
     ]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.testing.expected import Scenario
-from tau_live.testing.golden import cannot_of
+from tau_live.testing.golden import cannot_of, main
 
 MODULE = """
 from tau_live.testing import Scenario
@@ -35,3 +35,39 @@ def test_a_play_has_the_exceptions_of_its_module_and_its_own(
     found = cannot_of(play)
 
     assert found == expected
+
+
+ADAPTER, PLAY = "tau_live_hooks.langchain:ADAPTER", "json:dumps"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "the following arguments are required: adapter, play, golden"),
+        ([ADAPTER, PLAY], "the following arguments are required: golden"),
+        (["json", PLAY, "golden"], "expected module:name, got 'json'"),
+        ([PLAY, PLAY, "golden"], "expected json:dumps to be of the kind Adapter"),
+        ([ADAPTER, "no_such_module:play", "golden"], "No module named 'no_such_module'"),
+        ([ADAPTER, "json:play", "golden"], "module 'json' has no attribute 'play'"),
+        ([ADAPTER, "json:__name__", "golden"], "expected json:__name__ to be a function"),
+        ([ADAPTER, PLAY, "file/golden"], "Not a directory: 'file/golden'"),
+    ],
+)
+def test_wrong_arguments_end_in_the_usage_and_no_traceback(
+    arguments: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["testing", *arguments])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    err = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert err.startswith("usage: python -m tau_live.testing")
+    assert problem in err
