@@ -101,6 +101,7 @@ CREDIT: Keys = {
     "reward": "reward before the next decision at its point",
     "return": "return: reward until the end of the rollout",
     "advantage": "how much better that was than its version expected",
+    "since": "how rewards changed after the update that learned from it; null if they did not",
     "update": "the update that learned from it",
 }
 

@@ -435,6 +435,7 @@ def _add_credit(tree: Tree, story: Story) -> None:
                 safe(f"return {number(credit.return_)}"),
                 _advantage(credit.advantage),
                 safe(learned),
+                safe(credit.since or "", "yellow"),
             )
         )
     for why, names in without.items():

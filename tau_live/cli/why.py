@@ -60,6 +60,8 @@ def sentences(explanation: Why) -> Iterator[str]:
         yield _confidence_sentence(decision)
         yield _exploration_sentence(explanation)
     yield _outcome_sentence(explanation)
+    if since := explanation.credit.since:
+        yield f"{since[0].upper()}{since[1:]}."
 
 
 def _options_sentence(explanation: Why) -> str:
@@ -357,6 +359,7 @@ def _outcome_facts(explanation: Why) -> list[tuple[str, object]]:
         ("rewards", None if rewards else "none yet"),
         ("credit", learned),
         ("because", credit.why or None),
+        ("but", safe(credit.since, "yellow") if credit.since else None),
         ("return", None if credit.why else earned),
         ("advantage", None if credit.why else number(credit.advantage)),
     ]

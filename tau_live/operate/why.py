@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tau_live.core.errors import CheckpointError, DiffersError, UnknownError
 from tau_live.core.reasons import SENTENCES, WhyNot
-from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout
+from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout, Update
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
 from tau_live.learn.trajectories import CollectedRollouts, explored_of, mask_of, trajectories_of
@@ -45,6 +46,7 @@ class Credit(Struct, frozen=True, kw_only=True, rename={"return_": "return"}):
         return_: The discounted return until the end.
         advantage: How much better the return was than its version had expected.
         update: The update that learned from it.
+        since: How rewards changed after that update; ``None`` where they did not.
     """
 
     state: str
@@ -53,6 +55,7 @@ class Credit(Struct, frozen=True, kw_only=True, rename={"return_": "return"}):
     return_: float | None = None
     advantage: float | None = None
     update: int | None = None
+    since: str | None = None
 
 
 class Why(Struct, frozen=True, kw_only=True):
@@ -175,8 +178,11 @@ def credits_of(
     store: Store, settings: Settings, rollout: Rollout, *, point: str
 ) -> dict[str, Credit]:
     """Return the credit of each decision of a rollout at one point, by its id."""
+    update, since = _update_of(store, point, rollout.ready_seq), None
     decisions = store.decisions.decisions(rollout.rollout_id)
     whole = LearnableRollout(rollout, decisions, store.rewards.rewards(rollout.rollout_id))
+    if update is not None:
+        whole, since = _as_learned(whole, update, settings)
     collected = trajectories_of(
         [whole],
         point,
@@ -186,7 +192,12 @@ def credits_of(
         learn_from_host=settings.learn_from_host,
     )
     reasons = {omission.decision_id: omission.reason for omission in collected.left_out}
-    learned = _learned_credits(store, point, rollout, collected)
+    learned = _learned_credits(collected)
+    if update is not None:
+        learned = {
+            name: replace(credit, state="learned", update=update.update, since=since)
+            for name, credit in learned.items()
+        }
     return {
         decision.decision_id: learned.get(decision.decision_id)
         or _left_out(rollout, reasons.get(decision.decision_id) or reasons.get(None))
@@ -195,15 +206,41 @@ def credits_of(
     }
 
 
+def _as_learned(
+    whole: LearnableRollout, update: Update, settings: Settings
+) -> tuple[LearnableRollout, str | None]:
+    """Return a rollout as an update learned from it, as far as known, and what changed since.
+
+    A reward that is sent again replaces the one before, which is not kept.
+    """
+    rollout, rewards = whole.rollout, whole.rewards
+    earlier = [reward for reward in rewards if reward.value is None or reward.at <= update.at]
+    if len(earlier) == len(rewards):
+        return whole, None
+    before, now = (outcome_of(known, rollout, settings) for known in (earlier, rewards))
+    learned = f"since update {update.update} learned from it"
+    if before.worth is None:
+        return whole, (
+            f"rewards were sent again {learned}, so these figures may not be those that it "
+            "learned from"
+        )
+    if before.worth == now.worth:
+        return whole, None
+    then = replace(rollout, total_reward=before.worth, run_reward=before.total)
+    is_now = "none that counts" if now.worth is None else f"{now.worth:g}"
+    return whole._replace(rollout=then, rewards=earlier), (
+        f"the reward has changed {learned}, from {before.worth:g} to {is_now}; these figures are "
+        f"those of {before.worth:g}"
+    )
+
+
 def _left_out(rollout: Rollout, reason: str | None) -> Credit:
     waits = rollout.ready_seq is None
     why_not = SENTENCES[WhyNot.REWARD_NOT_DUE if waits else WhyNot(reason or WhyNot.NO_REWARD)]
     return Credit(state="waiting" if waits else "left out", why=why_not)
 
 
-def _learned_credits(
-    store: Store, point: str, rollout: Rollout, collected: CollectedRollouts
-) -> dict[str, Credit]:
+def _learned_credits(collected: CollectedRollouts) -> dict[str, Credit]:
     """Return the credit of each decision that can be learned from, by its id."""
     steps = collected.trajectories
     if steps is None:
@@ -211,20 +248,18 @@ def _learned_credits(
     whole_return = gae(steps.reward, steps.discount, 0.0 * steps.value, 0.0, lambda_=1.0)
     bootstrap, lambda_ = float(steps.bootstrap[0]), PPOConfig().lambda_
     estimated = gae(steps.reward, steps.discount, steps.value, bootstrap, lambda_=lambda_)
-    update = _update_of(store, point, rollout.ready_seq)
     return {
         decision.decision_id: Credit(
-            state="ready" if update is None else "learned",
+            state="ready",
             reward=float(steps.reward[at]),
             return_=float(whole_return.returns[at]),
             advantage=float(estimated.advantages[at]),
-            update=update,
         )
         for at, decision in enumerate(collected.decisions)
     }
 
 
-def _update_of(store: Store, point: str, ready_seq: int | None) -> int | None:
+def _update_of(store: Store, point: str, ready_seq: int | None) -> Update | None:
     """Return the update that learned from a rollout; skipped ones did not."""
     for row in store.policies.updates(point=point):
         if (
@@ -232,5 +267,5 @@ def _update_of(store: Store, point: str, ready_seq: int | None) -> int | None:
             and ready_seq is not None
             and row.first_ready <= ready_seq <= row.last_ready
         ):
-            return row.update
+            return row
     return None

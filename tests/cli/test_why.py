@@ -246,3 +246,60 @@ def copied(source: Path, folder: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             target.write_bytes(file.read_bytes())
     return folder / source.name
+
+
+@pytest.fixture
+def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
+    """A store whose only update has learned from eight runs, and the last of them."""
+    path = tmp_path / "updated.sqlite"
+    monkeypatch.setenv("TAU_LIVE_RL", "1")
+    tau_live.detach()
+    tau_live.attach(Settings(store=path, decide_deadline_ms=60_000.0))
+    for key in range(8):
+        with tau_live.run("triage", key=key) as run:
+            run.decide("model", ["small", "large"])
+            run.reward(float(key % 2), name="solved")
+    assert tau_live.flush(30)
+    tau_live.detach()
+    return path, run.id
+
+
+@pytest.mark.parametrize(
+    ("late", "since"),
+    [
+        (
+            ["-0.5", "--name", "stars"],
+            (
+                "the reward has changed since update 1 learned from it, from 1 to 0.5; these "
+                "figures are those of 1"
+            ),
+        ),
+        (
+            ["0", "--name", "solved"],
+            (
+                "rewards were sent again since update 1 learned from it, so these figures may not "
+                "be those that it learned from"
+            ),
+        ),
+        (["--comment", "good"], None),
+        (["0", "--name", "neutral"], None),
+    ],
+)
+def test_a_reward_that_came_after_the_update_is_not_taken_for_what_it_learned_from(
+    updated: tuple[Path, str], run: Run, read: Read, late: list[str], since: str | None
+) -> None:
+    path, rollout_id = updated
+    before = read("why", rollout_id, "--store", path)
+    assert isinstance(before, dict)
+
+    run("reward", *late, "--run", rollout_id, "--store", path)
+
+    after = read("why", rollout_id, "--store", path)
+    assert isinstance(after, dict)
+    assert (before["credit"]["state"], before["credit"]["since"]) == ("learned", None)
+    assert after["credit"]["since"] == since
+    if since is None or "are those of" in since:
+        assert {**after["credit"], "since": None} == before["credit"]
+    for command in ("why", "show"):
+        text = " ".join(run(command, rollout_id, "--store", path).stdout.split())
+        assert (since is None) is ("since update 1" not in text)
