@@ -151,6 +151,11 @@ def rollouts(  # noqa: PLR0913  # one for each option
         print_json({"total": total, "page": page, "limit": limit, "rollouts": listed})
         return
     pages = max(1, -(-total // limit))
+    if page > pages:  # as JSON it is empty: programs read until one is
+        raise click.BadParameter(
+            f"there {'is' if pages == 1 else 'are'} {number(pages)}, with {number(total)} rollouts",
+            param_hint="--page",
+        )
     footer = safe(f"page {page} of {pages}, {number(total)} rollouts in all", "dim")
     print_all(*([rollout_table(rows, origins)] if rows else []), footer)
 

@@ -46,6 +46,15 @@ def test_pages_have_the_total_of_all(filled: Path, read: Read) -> None:
     assert ids == [[QUEUED, OPEN], [CHILD, FAILED], [SOLVED], []]
 
 
+def test_a_page_beyond_the_last_is_an_error_that_says_how_many_there_are(
+    filled: Path, run: Run
+) -> None:
+    result = run("rollouts", "--limit", 2, "--page", 99, "--store", filled)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Invalid value for --page: there are 3, with 5 rollouts" in result.stderr
+
+
 def test_people_are_told_which_page_it_is(filled: Path, run: Run) -> None:
     result = run("rollouts", "--limit", 2, "--page", 2, "--store", filled)
 
