@@ -175,9 +175,9 @@ def _load(point: "EntryPoint") -> "Adapter":
 
 
 def _settings() -> "Settings":
-    from tau_live.core.settings import Settings, here
+    from tau_live.core.settings import in_force
 
-    return Settings.from_env(os.environ, directory=here()).settings
+    return in_force(os.environ).settings
 
 
 def _publish(standing: "Standing") -> None:
@@ -185,12 +185,14 @@ def _publish(standing: "Standing") -> None:
     from tau_live.boot.attachments import note
     from tau_live.boot.hosts import DETACHED, NOT_HERE
     from tau_live.core.processes import this_process
+    from tau_live.core.settings import place_paths
     from tau_live.runtime.api import running
+    from tau_live.runtime.process import State
 
     runtime = running()
     if runtime is not None:
         runtime.hosts[standing.host] = standing.state.value
-        settings = runtime.settings
+        settings = place_paths(runtime.settings, State.folder)
     elif standing.problem in {NOT_HERE, DETACHED}:
         return
     else:  # the adapter does not fit, so nothing was started: that is worth a record

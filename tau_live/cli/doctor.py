@@ -27,7 +27,7 @@ from tau_live.core.entry_points import host_of, origin, read_entry_points
 from tau_live.core.errors import AccessError, SettingsError
 from tau_live.core.guard import text_of
 from tau_live.core.plugins import MUST_SEE, Plugins
-from tau_live.core.settings import Settings, here
+from tau_live.core.settings import Settings, here, in_force
 from tau_live.core.settings.kinds import nearest
 from tau_live.core.switch import KILL, killed_by, switched_on
 from tau_live.core.version import own_source, packages_for
@@ -58,7 +58,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
     yield _autostart()
     settings = None
     try:
-        loaded = Settings.from_env(environ, directory=here())
+        loaded = in_force(environ)
     except SettingsError as error:
         yield mistake("setting-wrong", str(error))
     else:

@@ -22,7 +22,7 @@ from tau_live.core.memory_holds import memory_holds
 from tau_live.core.plugins import Plugins
 from tau_live.core.reasons import Part
 from tau_live.core.redaction import scrub_text
-from tau_live.core.settings import Loaded, Settings, here, place_paths
+from tau_live.core.settings import Loaded, Settings, in_force, place_paths
 from tau_live.core.switch import SWITCH, switched_on
 from tau_live.operate.access import ACTION, check, principal_of
 from tau_live.operate.stops import ended_by, killed_of
@@ -114,7 +114,7 @@ def load_settings(path: Path | None) -> Loaded:
     Raises:
         SettingsError: A setting is wrong.
     """
-    resolved = Settings.from_env(os.environ, directory=here())
+    resolved = in_force(os.environ)
     if path is None:
         return resolved
     return Loaded(

@@ -91,6 +91,10 @@ PARENT = "TAU_LIVE_PARENT"
 ATTACHED = "TAU_LIVE_ATTACHED"
 """Variable with the name of an attached process whose children are not to be attached."""
 
+FOLDER = "TAU_LIVE_FOLDER"
+"""Variable with the folder to which relative paths of children refer, as those of an attached
+process do, wherever either of them goes."""
+
 _LONGEST = 2_000
 
 
@@ -119,9 +123,20 @@ def link_text(link: Link) -> str:
     return f"{link.host}:{link.run_id}"
 
 
-def linked_environ(environ: Mapping[str, str], link: Link) -> dict[str, str]:
-    """Return the environment of a child inside a run; unchanged where its switch is off."""
-    return {**environ, PARENT: link_text(link)} if switched_on(environ) else {**environ}
+def linked_environ(
+    environ: Mapping[str, str], link: Link, *, own: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of a child inside a run; unchanged where its switch is off.
+
+    Args:
+        environ: The environment that the child would have.
+        link: The run.
+        own: The environment of this process.
+    """
+    if not switched_on(environ):
+        return {**environ}
+    folder = {FOLDER: own[FOLDER]} if FOLDER in own else {}
+    return {**environ, **folder, PARENT: link_text(link)}
 
 
 def link_run(event: E, link: Link | None) -> E:
@@ -182,7 +197,8 @@ def _wrap(module: Any, inside: Callable[[], Link | None], environ: Mapping[str, 
             link = inside()
             if link is not None and len(args) <= _ENV_INDEX:
                 env = kwargs.get("env")
-                kwargs = {**kwargs, "env": linked_environ(environ if env is None else env, link)}
+                linked = linked_environ(environ if env is None else env, link, own=environ)
+                kwargs = {**kwargs, "env": linked}
         return wrapped(*args, **kwargs)
 
     with suppress(Exception):  # an unknown layout: children are not linked

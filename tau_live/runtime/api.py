@@ -73,6 +73,9 @@ def detach(timeout_s: float = 5.0) -> None:
     """Store what is pending and stop; a later ``attach`` starts again."""
     try:
         stop(timeout_s)
+        from tau_live.core.processes import FOLDER
+
+        os.environ.pop(FOLDER, None)
     except Exception as error:  # noqa: BLE001  # the border to the host
         log_failure("detach_failed", error)
 
@@ -225,7 +228,7 @@ def child_environ(environ: dict[str, str] | None = None) -> dict[str, str]:
         if link is not None:
             from tau_live.core.processes import linked_environ
 
-            return linked_environ(own, link)
+            return linked_environ(own, link, own=os.environ)
     except Exception as error:  # noqa: BLE001  # the border to the host
         log_failure("run_not_passed_on", error)
     return dict(own)

@@ -40,7 +40,7 @@ class State:
     failed: bool = False
     detached: bool = False
     forks: "Forks | None" = None
-    folder: "Path | None" = None  # relative paths refer to it, also in forked children
+    folder: "Path | None" = None  # relative paths refer to it, also in children
     unfit: bool = False
 
 
@@ -122,18 +122,21 @@ def _try_to_start(target: object, environ: MutableMapping[str, str], inside: Ins
             )
         from datetime import datetime_CAPI  # noqa: F401  # or msgspec crashes
 
-        from tau_live.core.settings import here
+        from tau_live.core.processes import FOLDER
+        from tau_live.core.settings import folder_of
         from tau_live.runtime.runtime import start
         from tau_live.store.forks import Forks
 
         if State.forks is None:
             State.forks = Forks()
         if State.folder is None:
-            State.folder = here()
+            State.folder = folder_of(environ)
         State.runtime = start(
             environ, target, inside=inside, forks=State.forks, folder=State.folder
         )
         State.failed = State.runtime is None
+        if State.runtime is not None and State.folder is not None:
+            environ[FOLDER] = str(State.folder)  # for children, when this one has gone elsewhere
     except BaseException as error:
         State.tried = State.failed = interruption_in(error) is None
         raise

@@ -1,6 +1,8 @@
 """Where a store is when the host goes elsewhere, or when there is nowhere to be."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,69 @@ def test_without_a_folder_to_run_in_a_relative_store_is_refused_in_one_line(path
     [refused] = [line for line in found if "settings_refused" in line]
     assert "the current folder no longer exists" in refused
     assert (found[-2:], len(found)) == (["b", "True False"], 3)
+
+
+ELSEWHERE = """
+import multiprocessing, os, subprocess, sys
+import tau_live
+
+
+def work(number):
+    with tau_live.run("child", key=number) as run:
+        run.decide("model", ["a", "b"])
+    return tau_live.flush(30)
+
+
+CHILD = '''
+import os, tau_live
+with tau_live.run("child", key="subprocess"):
+    pass
+print(tau_live.flush(30))
+'''
+
+if __name__ == "__main__":
+    with tau_live.run("parent") as run:
+        tau_live.decide("model", ["a", "b"])
+        os.chdir("there")
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.map(work, [1]))
+        for environ in (None, {"PATH": os.environ["PATH"], "TAU_LIVE_RL": "1",
+                              "PYTHONPATH": os.environ["PYTHONPATH"]}):
+            print(subprocess.run([sys.executable, "-c", CHILD], env=environ, check=True,
+                                 capture_output=True, text=True).stdout.strip())
+    print(subprocess.run([sys.executable, "-c", CHILD.replace("subprocess", "outside")],
+                         check=True, capture_output=True, text=True).stdout.strip())
+    print(tau_live.flush(30))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("store", "expected"),
+    [
+        pytest.param("stored/here.sqlite", "stored/here.sqlite", id="a variable"),
+        pytest.param("", ".tau/live/store.sqlite", id="the default"),
+        pytest.param("", "kept/a.sqlite", id="the project's file"),
+    ],
+)
+def test_children_started_elsewhere_find_the_store_of_their_parent(
+    tmp_path: Path, store: str, expected: str
+) -> None:
+    here = tmp_path / "here"
+    (here / "there").mkdir(parents=True)
+    if expected.startswith("kept"):
+        (here / "pyproject.toml").write_text('[tool.tau-live]\nstore = "kept/a.sqlite"\n')
+        (here / "there" / "pyproject.toml").write_text("[tool.tau-live]\nseed = 3\n")
+    script = here / "agent.py"
+    script.write_text(ELSEWHERE)
+    environ = {**os.environ, "TAU_LIVE_RL": "1", "TAU_LIVE_RL_STORE": store,
+               "PYTHONPATH": os.pathsep.join(sys.path)}  # fmt: skip
+
+    result = subprocess.run(
+        [sys.executable, script], cwd=here, env=environ, capture_output=True, text=True, check=False
+    )
+
+    assert result.stdout.split("\n")[:-1] == ["[True]", "True", "True", "True", "True"]
+    names = sorted(rollout.name for rollout in rollouts(here / expected))
+    assert names == ["child", "child", "child", "parent"]
+    assert [file.name for file in (here / "there").iterdir() if file.suffix != ".toml"] == []

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tau_live.core.errors import SettingsError, suppress
+from tau_live.core.processes import FOLDER
 from tau_live.core.settings.kinds import (
     FLAG,
     NAMES,
@@ -57,7 +58,7 @@ __all__ = [
     "SETTINGS", "Content", "DeclaredDecision", "DeclaredPrice", "DeclaredReward",
     "Durability", "HardGateCost",
     "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
-    "here", "place_paths", "switched_on", "value_text",
+    "folder_of", "here", "in_force", "place_paths", "switched_on", "value_text",
 ]  # fmt: skip
 
 
@@ -368,6 +369,24 @@ def here() -> Path | None:
     with suppress(OSError):
         return Path.cwd()
     return None
+
+
+def folder_of(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder to which relative paths refer: the parent's, or the current one."""
+    return Path(environ[FOLDER]) if environ.get(FOLDER) else here()
+
+
+def in_force(environ: Mapping[str, str]) -> Loaded:
+    """Return the settings in an environment; those of a child are placed as its parent's are.
+
+    Raises:
+        SettingsError: A value or a file is wrong; one line that names it.
+    """
+    loaded = Settings.from_env(environ, directory=folder_of(environ))
+    if not environ.get(FOLDER):
+        return loaded
+    placed = place_paths(loaded.settings, folder_of(environ))
+    return Loaded(placed, loaded.sources, loaded.warnings)
 
 
 def place_paths(settings: Settings, folder: Path | None = None) -> Settings:
