@@ -112,3 +112,47 @@ def test_a_switch_that_is_unclear_is_told_once(
     assert done.returncode == 0
     assert done.stderr.count("TAU_LIVE_RL must be one of") == told
     assert list(tmp_path.rglob("*")) == []
+
+
+HIDDEN = """
+import tau_live
+
+with tau_live.run("triage", key="ticket-1") as run:
+    choice = run.decide("model", ["small", "large"], default="large", allowed=["large"])
+    assert (choice.option, run.reward(1.0)) == ("large", False)
+assert tau_live.decide("model", ["small", "large"]).option == "small"
+
+
+@tau_live.run("decorated")
+def doubled(number):
+    return 2 * number
+
+
+assert doubled(2) == 4
+try:
+    with tau_live.run("failing"):
+        raise KeyError("the agent's own")
+except KeyError:
+    print("as without it")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", ["raise ValueError('mine')", "MINE = 1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "types", "collections", "functools", "enum", "re", "json", "logging", "secrets", "inspect",
+        "keyword", "opcode", "operator", "reprlib", "typing", "weakref",
+    ],
+)  # fmt: skip
+def test_a_file_beside_the_agent_that_hides_a_module_is_not_noticed_while_off(
+    name: str, content: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{name}.py").write_text(content)
+
+    alone = run_python("print('as without it')", tmp_path, None)
+    done = run_python(HIDDEN, tmp_path, None)
+
+    if alone.returncode == 0:  # else Python itself needs the module
+        assert (done.returncode, done.stdout, done.stderr) == (0, "as without it\n", "")

@@ -299,6 +299,7 @@ _CALLING_OPS = frozenset({"PRECALL", "CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 _WITHOUT_MESSAGE = (MemoryError, RecursionError, StopIteration, StopAsyncIteration, AssertionError)
 """What Python itself raises without a message."""
 
+_NO_NAMES = ("",) * 256
 _VARARGS = 0x04
 _EMPTY_BYTES = 6
 
@@ -322,8 +323,9 @@ def _is_handler(frame: "FrameType", below: "TracebackType") -> bool:
 
 def _handler_codes() -> "set[int]":
     """Return the ids of the code objects of the installed signal handlers."""
-    import _signal  # type: ignore[import-not-found]  # importing ``signal`` takes 100 times longer
-    from functools import partial
+    # built in, so no file beside the agent can hide them; ``signal`` takes 100 times longer
+    import _signal  # type: ignore[import-not-found]
+    from _functools import partial  # type: ignore[import-not-found]
 
     codes: set[int] = set()
     for number in range(1, _signal.NSIG):
@@ -350,10 +352,27 @@ def _is_asynchronous(error: BaseException, entry: "TracebackType") -> bool:
 
 
 def _instruction(entry: "TracebackType") -> str:
-    from opcode import opname
-
+    opname = _instruction_names()
     code = entry.tb_frame.f_code.co_code
     names = [opname[each] for each in code[::2]] if len(code) <= _EMPTY_BYTES else []
     if "LOAD_ASSERTION_ERROR" in names:  # a frame without bytecode, compiled by Cython, say
         return ""
     return opname[code[entry.tb_lasti]] if 0 <= entry.tb_lasti < len(code) else ""
+
+
+def _instruction_names() -> "list[str] | tuple[str, ...]":
+    """Return the names of instructions; none where a file of the host hides Python's own.
+
+    An import that fails once and not again was interrupted.
+    """
+    interruption = None
+    for _ in range(2):
+        try:
+            from opcode import opname
+        except Exception as error:  # noqa: BLE001  # whatever that file does
+            interruption = error
+            continue
+        if interruption is not None:
+            raise interruption
+        return opname
+    return _NO_NAMES

@@ -587,11 +587,11 @@ def each_call_in(function: Callable[P, R], scope: Callable[..., RunContext]) -> 
     and keeps its kind and signature.
     """
     wrapper: Any
-    if _is(inspect.isasyncgenfunction, function):
+    if _is("isasyncgenfunction", function):
         wrapper = _async_generator(function, scope)
-    elif _is(inspect.iscoroutinefunction, function):
+    elif _is("iscoroutinefunction", function):
         wrapper = _coroutine(function, scope)
-    elif _is(inspect.isgeneratorfunction, function):
+    elif _is("isgeneratorfunction", function):
         wrapper = _generator(function, scope)
     else:
         wrapper = _plain(function, scope)
@@ -601,8 +601,9 @@ def each_call_in(function: Callable[P, R], scope: Callable[..., RunContext]) -> 
     return wrapped
 
 
-def _is(kind: Callable[[object], bool], function: object) -> bool:
-    with suppress(Exception):  # a host's callable may raise at any access
+def _is(name: str, function: object) -> bool:
+    with suppress(Exception):  # a host's callable may raise at any access, and a file hide inspect
+        kind: Callable[[object], bool] = getattr(inspect, name)
         return kind(function) or kind(type(function).__call__)
     return False
 
