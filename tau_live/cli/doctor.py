@@ -23,7 +23,7 @@ from tau_live.cli.init.findings import Reading
 from tau_live.cli.init.frameworks import FRAMEWORKS, older
 from tau_live.cli.options import epilog, json_option, store_option
 from tau_live.cli.output import print_all, print_json, safe, status_text, suggest, table_of
-from tau_live.core.entry_points import host_of, origin, read_entry_points
+from tau_live.core.entry_points import host_of, origin, read_entry_points, unread_packages
 from tau_live.core.errors import AccessError, SettingsError
 from tau_live.core.guard import text_of
 from tau_live.core.plugins import MUST_SEE, Plugins
@@ -205,6 +205,8 @@ def _plugins(settings: Settings) -> Iterator[Check]:
             "alert-command-missing",
             f"alerts go to {command[0]!r}, which is missing or not executable",
         )
+    for package, problem in unread_packages():
+        yield mistake("metadata-malformed", f"{package} is left out: {problem}")
     reports = load_plugins(settings).report()
     for report in reports:
         if report.problem or report.disabled:

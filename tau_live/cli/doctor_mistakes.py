@@ -167,6 +167,13 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "Fix it, or name it in `TAU_LIVE_RL_PLUGINS_OFF`.",
             "fix it, or name it in TAU_LIVE_RL_PLUGINS_OFF",
         ),
+        "metadata-malformed": Mistake(
+            "plugins", WARN,
+            "The file `entry_points.txt` of a package cannot be read, so its plugins and adapters "
+            "are left out.",
+            "Install the package again, or correct its entry points.",
+            "install the package again, or correct its entry points",
+        ),
         "plugin-unknown": Mistake(
             "plugins", WARN,
             "`TAU_LIVE_RL_PLUGINS_OFF` names a plugin that is not installed.",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import NamedTuple
 
-from tau_live.core.errors import pass_on
+from tau_live.core.errors import pass_on, suppress
 
 PLUGINS = "tau_live"
 """The entry-point group of plugins."""
@@ -75,6 +75,33 @@ def _readable_points() -> Iterator[metadata.EntryPoint]:
         if name not in seen:
             seen.add(name)
             yield from points
+
+
+def unread_packages() -> Iterator[tuple[str, str]]:
+    """Yield each package whose plugins or adapters are left out, and why."""
+    from tau_live.core.guard import text_of  # not at the start of a command
+
+    for package in metadata.distributions():
+        try:
+            points = [*package.entry_points]
+            lines = (package.read_text("entry_points.txt") or "").split("\n")
+        except Exception as error:  # noqa: BLE001 - malformed, or not UTF-8
+            pass_on(error)
+            yield _name_of(package), f"{type(error).__name__}: {text_of(error)}"
+            continue
+        first = next((line for line in lines if line.strip() and line.strip()[0] not in "#;"), "[")
+        if not first.strip().startswith("["):
+            yield _name_of(package), f"{first.strip()!r} is in no section"
+        for point in points:
+            if point.group in {PLUGINS, ADAPTERS} and not _is_whole(point):
+                yield _name_of(package), f"'{point.name} = {point.value}' names no module"
+
+
+def _name_of(package: metadata.Distribution) -> str:
+    """Return the name of a package, or its folder where its metadata cannot be read."""
+    with suppress(Exception):
+        return f"{package.name} {package.version}"
+    return str(package.locate_file(""))
 
 
 def is_ours(point: metadata.EntryPoint) -> bool:

@@ -151,6 +151,11 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     patch.syspath_prepend(installed(Path.cwd(), "broken", "1.0", points))
 
 
+@makes("metadata-malformed")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.syspath_prepend(installed(Path.cwd(), "malformed", "1.0", "no section = here\n"))
+
+
 @makes("plugin-unknown")
 def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
     return {"TAU_LIVE_RL_PLUGINS_OFF": "reference-rewarders"}

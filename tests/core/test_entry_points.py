@@ -13,6 +13,7 @@ from tau_live.core.entry_points import (
     is_ours,
     origin,
     read_entry_points,
+    unread_packages,
 )
 from tests.cli.written import installed as write_metadata
 
@@ -67,9 +68,10 @@ def test_a_module_of_ours_makes_it_ours(value: str, ours: bool) -> None:
         b"[tau_live_hosts]\nevil = !!bad\n",
         b"[console_scripts]\nno equals sign\n",
         b"[tau_live]\nevil = m\xff\n",
+        b"evil = in.no.section\n",
     ],
 )
-def test_a_malformed_file_of_another_package_spoils_nobody_elses(
+def test_a_malformed_file_of_another_package_spoils_nobody_elses_and_is_named(
     points: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "evil"
@@ -81,3 +83,4 @@ def test_a_malformed_file_of_another_package_spoils_nobody_elses(
 
     assert known.lists_ours
     assert [point.name for point in known.foreign_plugins] == ["mill"]
+    assert [package for package, problem in unread_packages() if problem] == ["evil 1.0"]
