@@ -418,7 +418,8 @@ STATUS: Keys = {
     "it lasts",
     "plugins_disabled**": "plugins that are no longer called: plugin, hooks, problem, process",
     "not_learned_from.*": "rollouts and decisions not learned from, by reason",
-    "ready_to_learn.*": "rollouts that wait to be learned from, by point, counted up to 10000",
+    "ready_to_learn.*": "rollouts that wait to be learned from, by point, of up to 10000 that have "
+    "a reward; none in shadow",
     "behind**": "points where more wait than an update usually takes, each with `ready`, how many "
     "wait, and `update_takes`, how many of them the next update takes",
     "mean_reward.first": "mean reward of the first rollouts that became ready; null until twice "

@@ -32,6 +32,7 @@ from tau_live.cli.output import (
     printable,
     records_of,
     safe,
+    suggest,
     table_of,
 )
 from tau_live.core.errors import CheckpointError, PolicyError, UnknownError
@@ -347,9 +348,8 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
         else safe("no versions yet: every decision point is untrained")
     )
     if len(listed) < len(versions):
-        click.echo(
-            f"({len(versions) - len(listed):,} older ones: tau-live policy list --all)", err=True
-        )
+        every = suggest("tau-live policy list --all")
+        click.echo(f"({len(versions) - len(listed):,} older ones: {every})", err=True)
 
 
 def _use_text(in_use: Use) -> Text:
@@ -384,7 +384,8 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
     else:
         print_all(
             facts_of(
-                (name.replace("_", " "), _value_text(name, value)) for name, value in facts.items()
+                (name.replace("_", " "), None if value is None else _value_text(name, value))
+                for name, value in facts.items()
             )
         )
 
@@ -395,8 +396,9 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
 )
 @click.argument("version", type=click.IntRange(0), shell_complete=completion.versions)
 @click.option(
-    "--point", required=True, help="The decision point.", shell_complete=completion.points
-)
+    "--point", metavar="POINT", required=True, help="The decision point.",
+    shell_complete=completion.points,
+)  # fmt: skip
 @reason_option
 @click.option("--pin", is_flag=True, help="Keep it until `unpin`: updates do not replace it.")
 @store_option
@@ -404,7 +406,11 @@ def show(version: int, path: Path | None, as_json: bool) -> None:
 def use(
     *, path: Path | None, as_json: bool, version: int, point: str, reason: str, pin: bool
 ) -> None:
-    """Put VERSION into service at a point, in running processes too; 0 is the untrained policy."""
+    """Put VERSION into service at POINT, in running processes too.
+
+    VERSION is a number that `policy list` shows, such as 3, or 0 for the untrained policy. POINT
+    is the name under which the agent decides, such as model.
+    """
     with open_store(path, write=True) as (store, settings):
         order = Order("policy_use", point, reason, operator(), time.time())
         change = put_in_service(store, settings, order, version, pin=pin)

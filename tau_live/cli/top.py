@@ -111,7 +111,8 @@ class Watch:
         if killed is not None:
             yield safe(f"The kill switch is on: {killed}", "bold red")
         if self._missing:
-            yield safe(f"Run your agent with {SWITCH}=1, or try {SWITCH}=1 tau-live demo")
+            demo = suggest("tau-live demo")
+            yield safe(f"Run your agent with {SWITCH}=1, or try {SWITCH}=1 {demo}")
         else:
             yield safe(f"Find out why: {suggest('tau-live doctor')}")
         if self._last is not None:

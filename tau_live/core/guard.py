@@ -8,6 +8,7 @@ exception from a signal handler, or one that another thread set (``errors``).
 import sys
 import threading
 from collections.abc import Callable
+from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -71,6 +72,7 @@ def _write(
     level: str, event: str, facts: dict[str, object], exc_info: BaseException | None = None
 ) -> None:
     try:
+        facts = {name: _plain(value) for name, value in facts.items()}
         structlog = sys.modules.get("structlog")
         if structlog is not None and structlog.is_configured():
             more = facts if exc_info is None else {**facts, "exc_info": exc_info}
@@ -87,6 +89,17 @@ def _write(
             raise
         contain(error)
         Log.lost += 1
+
+
+def _plain(value: object) -> object:
+    """Return a value with the members of enumerations as their own values."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    return value
 
 
 def _is_our_thread() -> bool:

@@ -166,7 +166,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         rewards_missing: ``None`` while few rewards are missing.
         reward_fell: The falls of the mean reward that last, by point.
         not_learned_from: Rollouts and decisions not learned from, by reason.
-        ready_to_learn: Rollouts that wait to be learned from, by point.
+        ready_to_learn: Rollouts that wait to be learned from, by point; those in shadow never are.
         behind: The points where more of them wait than an update usually takes.
         mean_reward: The mean reward of the first and of the last rollouts.
         agreement: How often policy and host agree in shadow, by point.

@@ -74,6 +74,7 @@ def status_of(
         store_fails=store_fails,
         held_in_memory=memory_holds(settings.store),
         rollouts=rollouts_by_status(store),
+        ready_to_learn=ready_to_learn(store, facts.ready_to_learn, settings),
         rewards_seen=rewards_seen(store, settings),
         last_reward_at=store.rewards.newest_at(),
         not_learned_from=not_learned_from(facts.counters, facts.waiting_for_reward),
@@ -94,6 +95,20 @@ def status_of(
         silent=silent_processes(store, now=now),
         learner=now_learning(store, now=now),
     )
+
+
+def ready_to_learn(store: Store, ready: Mapping[str, int], settings: Settings) -> Mapping[str, int]:
+    """Return how many of the ready rollouts teach the policy, by point: none in shadow does."""
+    if settings.learn_from_host:
+        return ready
+    return {
+        point: store.rewards.learnable_count(
+            point, after=store.policies.watermark(point), limit=COUNTED
+        )
+        if count
+        else 0
+        for point, count in ready.items()
+    }
 
 
 def alert_facts(store: Store, settings: Settings, *, now: float) -> Status:

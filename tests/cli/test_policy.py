@@ -58,7 +58,7 @@ def test_of_many_versions_the_newest_and_those_in_use_are_listed(filled: Path, r
         return [int(word) for word in starts if word.isdecimal() and word != "0"]
 
     assert numbers(some.stdout) == [1, 2, *range(11, 21)]  # the champion, and what serves
-    assert "8 older ones: tau-live policy list --all" in some.stderr
+    assert f"8 older ones: tau-live policy list --all --store {filled}" in some.stderr
     assert numbers(every.stdout) == [*range(1, 21)]
 
 
@@ -70,6 +70,21 @@ def test_a_version_shows_what_it_came_from_and_that_its_file_is_whole(
     assert isinstance(found, dict)
     assert found["lineage"] == [2, 1, 0]
     assert found["checkpoint"]["ok"]
+
+
+def test_a_version_without_a_role_shows_none(filled: Path, run: Run) -> None:
+    result = run("policy", "show", 2, "--store", filled)
+
+    assert "None" not in result.stdout
+    assert "\nrole" not in result.stdout
+
+
+def test_the_help_of_use_shows_what_a_version_and_a_point_look_like(run: Run) -> None:
+    text = " ".join(run("policy", "use", "--help").stdout.split())
+
+    assert "VERSION is a number that `policy list` shows, such as 3" in text
+    assert "--point POINT" in text
+    assert "POINT is the name under which the agent decides, such as model" in text
 
 
 def test_a_damaged_file_is_seen(filled: Path, read: Read) -> None:
@@ -92,12 +107,13 @@ def test_rollback_puts_the_parent_into_service_and_then_the_untrained_policy(
 
     result = run(*ROLLBACK, "--store", filled)
 
+    at = f"--store {filled}"
     assert served == [1, 0]
     assert result.exit_code == 1
     assert result.stderr == (
         "tau-live: point 'model' runs the untrained policy: nothing to go back to; "
-        "`tau-live policy stop model --reason ...` lets the host decide, "
-        "`tau-live policy undo model --reason ...` reverts the last command\n"
+        f"`tau-live policy stop model --reason ... {at}` lets the host decide, "
+        f"`tau-live policy undo model --reason ... {at}` reverts the last command\n"
     )
 
 

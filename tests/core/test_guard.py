@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tau_live.core.guard import Cause, Guard, lines_lost, text_of
+from tau_live.core.gate import Kind, State
+from tau_live.core.guard import Cause, Guard, lines_lost, logger, text_of
+from tau_live.core.reasons import Part
 
 
 class HostileError(Exception):
@@ -135,6 +137,17 @@ def test_nothing_is_printed_where_the_host_has_not_configured_logging(
     guard.call("update", failing, ValueError("quiet"), fallback=None)
 
     assert capfd.readouterr().out == ""
+
+
+def test_members_of_enumerations_are_logged_as_their_values(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger().warning("changed", paused=[Part.LEARNING], state=State.HOLD, counts={Kind.UPDATE: 1})
+
+    (line,) = caplog.records
+    assert line.getMessage() == (
+        "event='changed' paused=['learning'] state='hold' counts={'update': 1}"
+    )
 
 
 def test_a_host_s_own_structlog_is_used() -> None:

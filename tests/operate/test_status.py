@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from tau_live.core.processes import this_process
+from tau_live.core.records import RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.operate.status import publish, status_file, status_of
 from tau_live.store.sqlite.store import SqliteStore
@@ -49,6 +51,25 @@ def test_it_counts_what_is_stored(tmp_path: Path) -> None:
     assert found["behind"] == {}
     assert found["mean_reward"] == {"first": None, "last": 0.25, "of": 100}
     assert found["processes"] == [HOST_PROCESS]
+
+
+def test_runs_in_shadow_are_not_ready_to_teach_the_policy(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    store = SqliteStore.open(path)
+    for name, in_shadow in (("live-1", True), ("live-2", False), ("live-3", True)):
+        begun(store, name)
+        own = decision(1, name)
+        shadow = replace(own, chosen=None, propensity=None, why_not="shadow")
+        writes(store).add_decision(shadow if in_shadow else own)
+        writes(store).set_status(name, RolloutStatus.SUCCEEDED, at=5.0)
+        writes(store).mark_ready(name, total_reward=1.0)
+
+    found = status_of(store, Settings(store=path), now=time.time())
+    with_host = status_of(store, Settings(store=path, learn_from_host=True), now=time.time())
+
+    store.close()
+    assert found.ready_to_learn == {"model": 1}
+    assert with_host.ready_to_learn == {"model": 3}
 
 
 def test_the_mean_reward_is_of_the_first_and_the_last_hundred(tmp_path: Path) -> None:

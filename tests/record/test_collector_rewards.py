@@ -148,7 +148,7 @@ def test_a_value_outside_its_range_is_logged_once_and_counted(
         collecting.Collector(store, rewarding=rewarding, owner=None).apply([start(), *given])
 
     lines = [line.getMessage() for line in caplog.records]
-    assert lines == ["event='reward_out_of_range' name='solved' value=7.0 range=(0.0, 1.0)"]
+    assert lines == ["event='reward_out_of_range' name='solved' value=7.0 range=[0.0, 1.0]"]
     assert store.counters.counts() == {"rewards_out_of_range": 2}
 
 

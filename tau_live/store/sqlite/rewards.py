@@ -33,6 +33,16 @@ select count(*) from (
 )
 """
 
+LEARNABLE_COUNT = """
+select count(*) from (
+    select rollout_seq from ready_points where point = :point and ready_seq > :after limit :limit
+) as ready
+where exists (
+    select 1 from decisions
+    where rollout_seq = ready.rollout_seq and point = :point and propensity is not null
+)
+"""
+
 WAITING = """
 select count(*) from (select 1 from awaiting where until > -1e300 limit ?)
 """
@@ -207,6 +217,14 @@ class SqliteRewards:
         most = -1 if limit is None else limit
         parameters: Parameters = {"point": point, "after": after, "upto": upto, "limit": most}
         return self._connection.count(READY_COUNT, parameters)
+
+    def learnable_count(self, point: str, *, after: int, limit: int) -> int:
+        """Return how many of the ``limit`` ready rollouts after ``after`` the policy decided in.
+
+        In the others the host made its own choice at ``point``, as it does in shadow.
+        """
+        parameters: Parameters = {"point": point, "after": after, "limit": limit}
+        return self._connection.count(LEARNABLE_COUNT, parameters)
 
     def ready_rollouts(
         self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
