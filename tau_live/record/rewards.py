@@ -32,6 +32,7 @@ from tau_live.core.settings.tables import DeclaredReward
 from tau_live.record.reward_rules import (
     HARD_GATE_TRIGGERED,
     Part,
+    allowed_sources,
     cost_of,
     hard_gates,
     is_counted,
@@ -306,7 +307,10 @@ class Rewarding:
         """Return whether a reward's source may not give it; logged once per source."""
         refused = refuses(reward, self._settings)
         if refused and self._is_new("reward_source_refused", reward.source):
-            logger().warning("reward_source_refused", name=reward.name, source=reward.source)
+            near = nearest(reward.source, allowed_sources(reward.name, self._settings))
+            logger().warning(
+                "reward_source_refused", name=reward.name, source=reward.source, nearest=near
+            )
         return refused
 
     def mistake_in(self, reward: Reward) -> str | None:

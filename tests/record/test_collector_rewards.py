@@ -135,6 +135,23 @@ def test_a_name_that_is_not_declared_is_logged_once_with_the_nearest_and_counted
     assert len(store.rewards.rewards(R)) == 3
 
 
+def test_a_source_that_is_not_allowed_is_logged_once_with_the_nearest(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(reward_sources=("reviewer", "user:*"))
+    rewarding = Rewarding(settings, load_plugins(settings))
+    given = [event(ev.Reward, at=at, value=1.0, source="reveiwer") for at in (2.0, 3.0)]
+
+    with store.begin():
+        collecting.Collector(store, rewarding=rewarding, owner=None).apply([start(), *given])
+
+    (line,) = [line.getMessage() for line in caplog.records]
+    assert line == (
+        "event='reward_source_refused' name='reward' source='reveiwer' nearest='reviewer'"
+    )
+    assert store.counters.counts() == {"rewards_refused_source": 2}
+
+
 def test_a_value_outside_its_range_is_logged_once_and_counted(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
