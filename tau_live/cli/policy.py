@@ -35,7 +35,7 @@ from tau_live.cli.output import (
     suggest,
     table_of,
 )
-from tau_live.core.errors import CheckpointError, PolicyError, UnknownError
+from tau_live.core.errors import CheckpointError, OddRowError, PolicyError, UnknownError
 from tau_live.core.records import AuditEntry, InService, PolicyVersion, Trial
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import Point
@@ -512,7 +512,7 @@ def lineage_of(store: Store, row: PolicyVersion) -> list[int]:
         line.append(parent)
         try:
             parent = store.policies.version(parent).parent
-        except UnknownError:  # its row has been forgotten with its file
+        except (UnknownError, OddRowError):  # its row may have been forgotten with its file
             return line
     return [*line, parent]
 

@@ -10,6 +10,7 @@ TauLiveError
 │   │   ├── StoreBusyError     other processes are using it; try again when they are done
 │   │   └── StoreDamagedError  its file is damaged, or is not a store
 │   ├── StoreVersionError      it was written by a newer tau-live
+│   ├── OddRowError            a row holds what tau-live never writes (names table, key, column)
 │   ├── UnknownError           no such rollout, session, worker, decision, resource or policy
 │   ├── DuplicateError         the id is taken
 │   └── InvalidTransitionError the lifecycle does not allow the transition
@@ -95,6 +96,28 @@ class StoreDamagedError(StoreUnavailableError):
 
 class StoreVersionError(StoreError):
     """The store was written by a newer tau-live."""
+
+
+class OddRowError(StoreError):
+    """A row of the store holds what no version of tau-live writes.
+
+    Attributes:
+        table: The table.
+        key: The key of the row, as text.
+        column: The column; empty where it is not known.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, table: str, key: str, *, column: str, problem: str) -> None:
+        where = f"{column} of " if column else ""
+        super().__init__(
+            f"invalid persisted value in {where}{table} '{key}': {problem}; "
+            "`tau-live doctor` lists such rows"
+        )
+        self.table = table
+        self.key = key
+        self.column = column
+        self.problem = problem
 
 
 class UnknownError(StoreError):

@@ -9,8 +9,9 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from hashlib import sha1
 from json.encoder import encode_basestring_ascii
+from sys import float_info
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -21,6 +22,16 @@ NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
 
 IMPORTED = "import"
 """The source of imported decisions."""
+
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+"""A whole number from 0."""
+
+Finite = Annotated[float, msgspec.Meta(ge=-float_info.max, le=float_info.max)]
+"""A number that is neither infinite nor NaN."""
+
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+"""A number from 0 to 1."""
 
 
 class RolloutStatus(StrEnum):
@@ -190,8 +201,8 @@ class RolloutConfig(msgspec.Struct, frozen=True, kw_only=True):
         AttemptStatus.TIMEOUT,
         AttemptStatus.UNRESPONSIVE,
     )
-    timeout_s: float | None = None
-    unresponsive_s: float | None = None
+    timeout_s: Finite | None = None
+    unresponsive_s: Finite | None = None
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
@@ -245,11 +256,11 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     metadata: JsonObject = msgspec.field(default_factory=dict)
     owner: str | None = None
     worker_id: str | None = None
-    attempt_count: int = 0
-    started_at: float | None = None
-    ended_at: float | None = None
-    seq: int = 0
-    ready_seq: int | None = None
+    attempt_count: Natural = 0
+    started_at: Finite | None = None
+    ended_at: Finite | None = None
+    seq: Natural = 0
+    ready_seq: Natural | None = None
     total_reward: float | None = None
     run_reward: float | None = None
 
@@ -274,13 +285,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rollout_id: str
-    number: int
+    number: Natural
     status: AttemptStatus
     execution: str = ""
     worker_id: str | None = None
-    started_at: float
-    last_heartbeat_at: float
-    ended_at: float | None = None
+    started_at: Finite
+    last_heartbeat_at: Finite
+    ended_at: Finite | None = None
     error_message: str | None = None
 
 
@@ -302,16 +313,16 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rollout_id: str
-    attempt: int
+    attempt: Natural
     span_id: str
     parent_span_id: str | None = None
     kind: str
     name: str
     status: str = "unknown"
     attributes: JsonObject = msgspec.field(default_factory=dict)
-    started_at: float
-    ended_at: float | None = None
-    seq: int = 0
+    started_at: Finite
+    ended_at: Finite | None = None
+    seq: Natural = 0
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,8 +357,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rollout_id: str
-    attempt: int
-    ordinal: int
+    attempt: Natural
+    ordinal: Natural
     point: str
     options: tuple[str, ...]
     chosen: str | None
@@ -360,15 +371,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     propensity: float | None = None
     probabilities: tuple[float, ...] = ()
     value: float | None = None
-    policy_version: int = 0
+    policy_version: Natural = 0
     arm: str = "learner"
     share: float | None = None
     latency_us: float = 0.0
-    at: float
+    at: Finite
     context: JsonObject = msgspec.field(default_factory=dict)
     features: JsonObject = msgspec.field(default_factory=dict)
     encoded: bytes = b""
-    seq: int = 0
+    seq: Natural = 0
 
     @property
     def decision_id(self) -> str:
@@ -405,9 +416,9 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     comment: str | None = None
     source: str = RewardSource.API
     key: str = ""
-    at: float
-    decisions_before: int | None = None
-    seq: int = 0
+    at: Finite
+    decisions_before: Natural | None = None
+    seq: Natural = 0
 
 
 NO_COSTS: Mapping[int, float] = MappingProxyType({})
@@ -468,18 +479,18 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """A process that takes rollouts from the queue."""
 
     worker_id: str
-    registered_at: float
-    last_heartbeat_at: float
+    registered_at: Finite
+    last_heartbeat_at: Finite
     active_rollout_id: str | None = None
-    active_attempt: int | None = None
+    active_attempt: Natural | None = None
 
 
 class ResourcesVersion(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable set of prompts and settings that runs are made with."""
 
-    version: int
+    version: Natural
     resources: JsonObject
-    created_at: float
+    created_at: Finite
 
     @property
     def resources_id(self) -> str:
@@ -502,14 +513,14 @@ class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):
         metadata: Metadata such as the numpy version and the seed.
     """
 
-    version: int
+    version: Natural
     point: str
-    parent: int
+    parent: Natural
     algorithm: str
     sha256: str
     file: str
-    rollouts: int
-    created_at: float
+    rollouts: Natural
+    created_at: Finite
     metadata: JsonObject = msgspec.field(default_factory=dict)
 
 
@@ -525,10 +536,10 @@ class InService(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     point: str
-    version: int
+    version: Natural
     pinned: bool
-    changed_at: float
-    revision: int
+    changed_at: Finite
+    revision: Natural
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -549,18 +560,44 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
         report: All other diagnostics.
     """
 
-    update: int
+    update: Natural
     point: str
     executed: bool
     skipped_reason: str | None
-    version: int | None
-    parent: int
-    first_ready: int
-    last_ready: int
-    trajectories: int
-    samples: int
-    at: float
+    version: Natural | None
+    parent: Natural
+    first_ready: Natural
+    last_ready: Natural
+    trajectories: Natural
+    samples: Natural
+    at: Finite
     report: JsonObject = msgspec.field(default_factory=dict)
+
+
+class StoredAlarm(TypedDict):
+    """A drift alarm as a monitor keeps it."""
+
+    option: str
+    direction: Literal["worse", "better"]
+    seen: int
+    since: int
+    shift: Finite
+    ready_seq: int
+
+
+class MonitorNumbers(TypedDict, total=False):
+    """The numbers that a monitor keeps, each as its part of the learner writes it."""
+
+    drift: Mapping[str, Mapping[str, Finite]]
+    multiplier: Mapping[str, Finite]
+    costs: Mapping[str, Finite]
+    held: int
+    streaks: Mapping[str, int]
+    figures: JsonObject
+    doubted: list[str]
+    fence: JsonObject
+    limits: tuple[Finite, Finite] | None
+    outliers: int
 
 
 class Monitor(msgspec.Struct, frozen=True, kw_only=True):
@@ -575,21 +612,34 @@ class Monitor(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     point: str
-    watermark: int = 0
-    since: int = 0
-    numbers: JsonObject = msgspec.field(default_factory=dict)
-    alarms: Sequence[JsonObject] = ()
+    watermark: Natural = 0
+    since: Natural = 0
+    numbers: MonitorNumbers = msgspec.field(default_factory=MonitorNumbers)
+    alarms: tuple[StoredAlarm, ...] = ()
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An action of an operator."""
 
-    at: float
+    at: Finite
     who: str
     action: str
     reason: str
     details: JsonObject = msgspec.field(default_factory=dict)
-    seq: int = 0
+    seq: Natural = 0
+
+
+class StoredFinding(TypedDict, total=False):
+    """The finding of ``rl.verdict`` as a trial keeps it; empty before the first.
+
+    The three in the middle are intervals; what is infinite is ``None`` there.
+    """
+
+    verdict: str
+    difference: dict[str, float | None]
+    cost: dict[str, float | None]
+    missing: dict[str, float | None]
+    alpha: float
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -617,20 +667,20 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
     point: str
     ladder: bool = False
-    exposure: float | None = None
-    champion: int | None = None
-    previous: int | None = None
-    kept: int = 0
+    exposure: Share | None = None
+    champion: Natural | None = None
+    previous: Natural | None = None
+    kept: Natural = 0
     stopped: str | None = None
-    watermark: int = 0
-    since: int = 0
-    watched: int = 0
-    test: int = 1
-    evidence: Mapping[str, float] = msgspec.field(default_factory=dict)
-    tally: Mapping[str, float] = msgspec.field(default_factory=dict)
-    finding: JsonObject = msgspec.field(default_factory=dict)
-    changed_at: float = 0.0
-    revision: int = 0
+    watermark: Natural = 0
+    since: Natural = 0
+    watched: Natural = 0
+    test: Natural = 1
+    evidence: Mapping[str, Finite] = msgspec.field(default_factory=dict)
+    tally: Mapping[str, Finite] = msgspec.field(default_factory=dict)
+    finding: StoredFinding = msgspec.field(default_factory=StoredFinding)
+    changed_at: Finite = 0.0
+    revision: Natural = 0
 
     @property
     def in_first_shadow(self) -> bool:
@@ -656,13 +706,13 @@ class Assigned(msgspec.Struct, frozen=True, kw_only=True):
         version: The policy of its first decision at the point.
     """
 
-    place: int
+    place: Natural
     rollout: Rollout
     arm: str
-    share: float
+    share: Share
     agreed: bool | None = None
-    until: float | None = None
-    version: int | None = None
+    until: Finite | None = None
+    version: Natural | None = None
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
@@ -776,7 +826,7 @@ class CostsSeen(NamedTuple):
     at: float
 
 
-class Shadowed(NamedTuple):
+class Shadowed(msgspec.Struct, frozen=True):
     """A decision in shadow: the policy made a choice, and the host applied its own.
 
     Attributes:

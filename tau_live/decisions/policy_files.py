@@ -60,8 +60,8 @@ def needed_versions(store: Store) -> set[int]:
 
     A version that an operator or a rollback restored may have outlived the file of its parent.
     """
-    serving = {row.version for row in store.policies.in_service().values()}
-    parents = {store.policies.version(version).parent for version in serving if version}
+    serving = store.policies.in_service().values()
+    parents = {store.policies.before(row.point, row.version) for row in serving if row.version}
     return required_versions(store) | parents
 
 

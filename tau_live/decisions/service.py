@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tau_live.core.errors import CheckpointError, UnknownError
+from tau_live.core.errors import CheckpointError, OddRowError, UnknownError
 from tau_live.core.guard import logger
 from tau_live.core.hookspecs import Promotion
 from tau_live.core.records import InService, Trial
@@ -108,7 +108,7 @@ class Service:
             return None
         try:
             return load_policy(self._folder, store.policies.version(trial.control))
-        except (CheckpointError, UnknownError) as error:
+        except (CheckpointError, UnknownError, OddRowError) as error:
             logger().warning("checkpoint_refused", version=trial.control, error=str(error))
             return None
 
@@ -119,14 +119,10 @@ class Service:
             return
         while version:
             try:
-                row = store.policies.version(version)
-            except UnknownError:  # deleted together with its file
-                break
-            try:
-                policy = load_policy(self._folder, row)
-            except CheckpointError as error:
+                policy = load_policy(self._folder, store.policies.version(version))
+            except (CheckpointError, UnknownError, OddRowError) as error:
                 logger().warning("checkpoint_refused", version=version, error=str(error))
-                version = row.parent
+                version = store.policies.before(point, version)
                 continue
             self._decider.serve(point, version, policy)
             return

@@ -24,7 +24,13 @@ import numpy as np
 from msgspec import structs
 
 from tau_live.core import fault
-from tau_live.core.errors import CheckpointError, LeaseLostError, StoreUnavailableError
+from tau_live.core.errors import (
+    CheckpointError,
+    LeaseLostError,
+    OddRowError,
+    StoreUnavailableError,
+    UnknownError,
+)
 from tau_live.core.files import left_behind, sweep
 from tau_live.core.guard import logger, text_of
 from tau_live.core.processes import is_alive
@@ -131,13 +137,13 @@ class Heads:
             kept = self._kept.get(point)
             if kept is not None and kept.version == version:
                 return kept
-            row = self._store.policies.version(version)
             try:
+                row = self._store.policies.version(version)
                 checkpoint = checkpoints.load(self._folder / row.file, sha256=row.sha256)
                 state = LearnerState.from_arrays(checkpoint.arrays)
-            except (CheckpointError, ValueError) as error:
+            except (CheckpointError, UnknownError, OddRowError, ValueError) as error:
                 self._diagnostics.append(f"checkpoint load failed: {error}")
-                version = row.parent
+                version = self._store.policies.before(point, version)
                 continue
             self._kept[point] = Head(version, row.sha256, state)
             return self._kept[point]
@@ -737,9 +743,10 @@ class Learner:
         trial = self._store.trials.trial(point)
         difference = trial.finding.get("difference")
         outside = trial.finding.get("verdict") == Verdict.OUT_OF_RANGE
-        if trial.control is None or outside or not isinstance(difference, Mapping):
+        if trial.control is None or outside or difference is None:
             return None
-        return float(difference["lower"]), float(difference["upper"])
+        lower, upper = difference.get("lower"), difference.get("upper")
+        return None if lower is None or upper is None else (lower, upper)
 
     def _keep(
         self,

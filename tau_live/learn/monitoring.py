@@ -23,8 +23,14 @@ from msgspec import structs
 
 from tau_live.core.guard import logger
 from tau_live.core.reasons import LEFT_OUT, WhyNot
-from tau_live.core.records import Charged, CostsSeen, LearnableRollout, Monitor
-from tau_live.core.sanitize import integer, mapping
+from tau_live.core.records import (
+    Charged,
+    CostsSeen,
+    LearnableRollout,
+    Monitor,
+    MonitorNumbers,
+    StoredAlarm,
+)
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward
 from tau_live.learn.trajectories import CollectedRollouts
@@ -162,7 +168,8 @@ def figures(
     """
     applied, offered = _choices(rollouts, point)
     decisions = applied.total()
-    totals = [rollout.rollout.total_reward or 0.0 for rollout in rollouts]
+    earned = (rollout.rollout.total_reward for rollout in rollouts)
+    totals = [total for total in earned if total is not None]  # a row may be odd
     mean, spread = _moments(totals)
     known = [cost for cost in costs if cost is not None]
     top = min(applied.items(), key=lambda pair: (-pair[1], pair[0]), default=None)
@@ -415,23 +422,17 @@ def price_of(
 def multiplier_of(before: Monitor) -> Multiplier:
     """Return a monitor's stored price; the initial one where that is invalid."""
     try:
-        return Multiplier.from_numbers(numbers_in(before.numbers.get("multiplier")))
+        return Multiplier.from_numbers(before.numbers.get("multiplier", {}))
     except ValueError:
         return Multiplier()
 
 
 def _costs_seen(before: Monitor) -> CostsSeen | None:
     """Return the position up to which costs were counted; ``None`` before there was a limit."""
-    numbers = numbers_in(before.numbers.get("costs"))
+    numbers = before.numbers.get("costs", {})
     if not {"rewarded", "at"} <= {*numbers}:
         return None
     return CostsSeen(before.watermark, int(numbers["rewarded"]), numbers["at"])
-
-
-def numbers_in(value: object) -> dict[str, float]:
-    """Return the numbers of a stored table by name; empty where it is no table."""
-    table = value if isinstance(value, Mapping) else {}
-    return {str(name): part for name, part in table.items() if isinstance(part, int | float)}
 
 
 RULE = DriftRule()
@@ -474,7 +475,7 @@ class MonitorFindings(NamedTuple):
 
     def with_doubts_cleared(self) -> "MonitorFindings":
         """Return the same for an update that was kept, which has forgotten the doubted options."""
-        numbers = {**self.monitor.numbers, "doubted": []}
+        numbers: MonitorNumbers = {**self.monitor.numbers, "doubted": []}
         return self._replace(monitor=structs.replace(self.monitor, numbers=numbers))
 
 
@@ -529,7 +530,7 @@ def watch_update(
     outliers = len({*beyond} & ids)
     drift, alarms = _drift(before, ids, bounded, state=state, config=config)
     multiplier, counted_until, costs = price_of(before, unseen, rollouts, settings)
-    held = integer(before.numbers.get("held"))
+    held = before.numbers.get("held", 0)
     newest = _figures(before.point, rollouts, settings, held=held)
     failing = _failing(newest, alarms, settings, difference=difference)
     streaks = _streaks(before, failing)
@@ -546,7 +547,7 @@ def watch_update(
         (unlearned.rollout.ready_seq or 0 for unlearned in unseen), default=before.watermark
     )
     doubted = _doubted_options(before) | {alarm.option for alarm in alarms if is_worse(alarm)}
-    alarm_rows = [{**alarm._asdict(), "ready_seq": watermark} for alarm in alarms]
+    alarm_rows = [_stored_alarm(alarm, ready_seq=watermark) for alarm in alarms]
     monitor = Monitor(
         point=before.point,
         watermark=watermark,
@@ -560,7 +561,7 @@ def watch_update(
             "figures": structs.asdict(newest),
             "doubted": sorted(doubted),
             "fence": fence.numbers(),
-            "limits": [*limits] if isfinite(limits.high - limits.low) else None,
+            "limits": (limits.low, limits.high) if isfinite(limits.high - limits.low) else None,
             "outliers": fence.outliers(limits),
         },
         alarms=(*before.alarms, *alarm_rows)[-KEPT_ALARMS:],
@@ -589,17 +590,24 @@ def watch_update(
 
 def monitor_figures(monitor: Monitor) -> PointFigures:
     """Return a point's figures for operators."""
-    limits = monitor.numbers.get("limits")
-    lowest, highest = limits if isinstance(limits, list) else (None, None)
+    lowest, highest = monitor.numbers.get("limits") or (None, None)
     stored = {
-        **mapping(monitor.numbers.get("figures")),
+        **structs.asdict(_stored_figures(monitor)),
         "cost_multiplier": multiplier_of(monitor).value,
         "lowest_reward": lowest,
         "highest_reward": highest,
-        "outliers": integer(monitor.numbers.get("outliers")),
+        "outliers": monitor.numbers.get("outliers", 0),
         "drift": monitor.alarms,
     }
     return msgspec.convert(stored, PointFigures)
+
+
+def _stored_figures(monitor: Monitor) -> Figures:
+    """Return a monitor's stored figures; empty ones where these are missing or invalid."""
+    try:
+        return msgspec.convert(monitor.numbers.get("figures", {}), Figures)
+    except msgspec.ValidationError:
+        return Figures()
 
 
 class MissingWatch:
@@ -687,10 +695,21 @@ def is_worse(alarm: Alarm) -> bool:
     return alarm.direction is Direction.WORSE
 
 
+def _stored_alarm(alarm: Alarm, *, ready_seq: int) -> StoredAlarm:
+    return {
+        "option": alarm.option,
+        "direction": "worse" if is_worse(alarm) else "better",
+        "seen": alarm.seen,
+        "since": alarm.since,
+        "shift": alarm.shift,
+        "ready_seq": ready_seq,
+    }
+
+
 def drift_of(monitor: Monitor) -> Drift:
     """Return a monitor's stored charts; empty ones where these are missing or invalid."""
     try:
-        return Drift.from_numbers(_tables(monitor.numbers.get("drift")))
+        return Drift.from_numbers(monitor.numbers.get("drift", {}))
     except ValueError:
         return Drift.none()
 
@@ -699,7 +718,7 @@ def fence_of(monitor: Monitor) -> Fence:
     """Return a monitor's stored fence; an empty one where that is missing or invalid."""
     fence = monitor.numbers.get("fence")
     try:
-        return Fence.from_numbers(fence) if isinstance(fence, Mapping) else Fence()
+        return Fence() if fence is None else Fence.from_numbers(fence)
     except ValueError:
         return Fence()
 
@@ -730,16 +749,9 @@ def _failing(
 
 def _doubted_options(before: Monitor) -> frozenset[str]:
     """Return the options that became worse in skipped or undone updates, which forget nothing."""
-    options = before.numbers.get("doubted")
-    return frozenset(map(str, options if isinstance(options, list) else ()))
+    return frozenset(before.numbers.get("doubted", ()))
 
 
 def _streaks(before: Monitor, failing: Iterable[Hold]) -> dict[str, int]:
-    streaks = before.numbers.get("streaks")
-    known = streaks if isinstance(streaks, Mapping) else {}
-    return {hold.reason.value: integer(known.get(hold.reason.value)) + 1 for hold in failing}
-
-
-def _tables(value: object) -> dict[str, dict[str, float]]:
-    tables = value if isinstance(value, Mapping) else {}
-    return {str(name): numbers_in(table) for name, table in tables.items()}
+    known = before.numbers.get("streaks", {})
+    return {hold.reason.value: known.get(hold.reason.value, 0) + 1 for hold in failing}

@@ -191,7 +191,9 @@ class AlertRaiser:
         where a condition is over.
         """
         notes = store.alerts.notes()
-        entries = store.audit.since(int(notes.get(AUDIT, "0")), limit=PAGE)
+        last = _last_line(store, notes)
+        entries = store.audit.since(last, limit=PAGE)
+        seen = str(entries[-1].seq if entries else last)
         incidents = incidents_in(status, notes, self._settings)
         current = {(incident.kind.value, incident.subject): incident for incident in incidents}
         new = {
@@ -202,7 +204,7 @@ class AlertRaiser:
             [incident for incident in (*new.values(), *moves(entries)) if incident.sentence],
             {
                 **{(GREW, name): mark for name, mark in grown.items()},
-                **({AUDIT: str(entries[-1].seq)} if entries else {}),
+                **({AUDIT: seen} if notes.get(AUDIT, "0") != seen else {}),
                 **{key: incident.mark for key, incident in new.items()},
                 **{
                     key: ""
@@ -227,6 +229,14 @@ class AlertRaiser:
             at=incident.at or self._clock(),
             owner=self._owner,
         )
+
+
+def _last_line(store: Store, notes: Mapping[tuple[str, str], str]) -> int:
+    """Return the last line of the audit that was looked at."""
+    try:
+        return int(notes.get(AUDIT, "0"))
+    except ValueError:  # an edited mark: nothing is raised twice
+        return next((entry.seq for entry in store.audit.entries(limit=1)), 0)
 
 
 LASTING = frozenset(

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tau_live.core.errors import UnknownError
+from tau_live.core.errors import OddRowError, UnknownError
 from tau_live.core.files import write_whole
 from tau_live.core.gate import GateRow
 from tau_live.core.memory_holds import memory_holds
@@ -267,7 +267,7 @@ def in_service(store: Store) -> dict[str, ServingVersion]:
 def _serving(store: Store, serving: InService) -> ServingVersion:
     try:
         row = store.policies.version(serving.version) if serving.version else None
-    except UnknownError:
+    except (UnknownError, OddRowError):
         row = None
     return ServingVersion(
         version=serving.version,

@@ -269,7 +269,7 @@ def roll_back(store: Store, settings: Settings, order: Order, *, pin: bool) -> C
         else:
             if not serving.version:
                 raise _untrained_error(trial.point, "go back to")
-            version, after = store.policies.version(serving.version).parent, trial
+            version, after = store.policies.before(trial.point, serving.version), trial
         if version:
             check_policy(checkpoint_folder(settings), store.policies.version(version))
         serve = serving.version if version is None else version
@@ -285,7 +285,7 @@ def _version_before(store: Store, trial: Trial, serving: Serving) -> int | None:
     service: then the champion served before.
     """
     if serving.version:
-        return store.policies.version(serving.version).parent
+        return store.policies.before(trial.point, serving.version)
     last = next(_orders(store, trial.point), None)
     if last is None or last.action != "policy_use":
         raise _untrained_error(trial.point, "go back to")

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tau_live.core.errors import CheckpointError, DiffersError, UnknownError
+from tau_live.core.errors import CheckpointError, DiffersError, OddRowError, UnknownError
 from tau_live.core.reasons import SENTENCES, WhyNot
 from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout, Update
 from tau_live.core.settings import Settings
@@ -170,7 +170,7 @@ def _policy(store: Store, settings: Settings, version: int) -> Policy | str:
         return load_policy(folder, row)
     except UnknownError:
         return f"version {version} is not in this store: it belongs to another store or was pruned"
-    except CheckpointError as error:
+    except (CheckpointError, OddRowError) as error:
         return str(error)
 
 

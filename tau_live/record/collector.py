@@ -144,7 +144,7 @@ class Collector:
         """Settle the finished rollouts whose wait for a reward is over; return how many."""
         overdue = self._store.rewards.overdue(now, limit=limit)
         with self._store.begin(), self._store.batch(overdue) as self._batch:
-            for rollout_id in overdue:
+            for rollout_id in self._batch.readable(overdue):
                 self._settle(rollout_id, now=now)
         return len(overdue)
 
@@ -160,7 +160,7 @@ class Collector:
     def _end_all(self, rollout_ids: Sequence[str], ending: Ending, *, at: float) -> int:
         ended = 0
         with self._store.begin(), self._store.batch(rollout_ids) as self._batch:
-            for rollout_id in rollout_ids:
+            for rollout_id in self._batch.readable(rollout_ids):
                 self._open.pop(rollout_id, None)
                 rollout = self._batch.find_rollout(rollout_id)
                 if rollout is None or rollout.status in ROLLOUT_ENDS:

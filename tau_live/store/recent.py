@@ -3,9 +3,12 @@
 import json
 from contextlib import closing
 from pathlib import Path
+from sqlite3 import Row
 from typing import NamedTuple
 
+from tau_live.core.records import Finite
 from tau_live.store.sqlite.connection import connect
+from tau_live.store.sqlite.rows import columns_of_row, sound
 
 WAIT_S = 1.0
 
@@ -29,7 +32,7 @@ class RecentDecision(NamedTuple):
     applied: str | None
     why_not: str | None
     propensity: float | None
-    at: float
+    at: Finite
 
 
 class RecentReward(NamedTuple):
@@ -41,7 +44,7 @@ class RecentReward(NamedTuple):
     """
 
     source: str
-    at: float
+    at: Finite
 
 
 class RecentRows(NamedTuple):
@@ -57,11 +60,11 @@ class RecentRows(NamedTuple):
 
 
 DECISIONS = """
-select point, options, allowed, exploit_only, applied, why_not, propensity, at
+select seq, point, options, allowed, exploit_only, applied, why_not, propensity, at
 from decisions order by seq desc limit ?
 """
 REWARDS = """
-select source, at from (select source, at, value from rewards order by seq desc limit ?)
+select seq, source, at from (select seq, source, at, value from rewards order by seq desc limit ?)
 where value is not null
 """
 """Bounded before numbers are picked: where nearly all rewards are texts, that may have no end."""
@@ -74,25 +77,30 @@ def recent_rows(file: Path, *, limit: int) -> RecentRows:
         StoreUnavailableError: It cannot be read.
     """
     with closing(connect(file, busy_timeout_s=WAIT_S, read_only=True)) as connection:
-        decisions = [
-            RecentDecision(
-                row["point"],
-                _names(row["allowed"]) if row["allowed"] is not None else _names(row["options"]),
-                _names(row["exploit_only"]),
-                row["applied"],
-                row["why_not"],
-                row["propensity"],
-                row["at"],
-            )
-            for row in connection.rows(DECISIONS, (limit,))
-        ]
-        rewards = [
-            RecentReward(row["source"], row["at"]) for row in connection.rows(REWARDS, (limit,))
-        ]
+        decisions = sound(connection.rows(DECISIONS, (limit,)), _decision)
+        rewards = sound(connection.rows(REWARDS, (limit,)), _reward)
     return RecentRows(decisions, rewards)
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def _decision(row: Row) -> RecentDecision:
+    allowed = row["options"] if row["allowed"] is None else row["allowed"]
+    values = (
+        row["point"],
+        _names(allowed),
+        _names(row["exploit_only"]),
+        row["applied"],
+        row["why_not"],
+        row["propensity"],
+        row["at"],
+    )
+    return columns_of_row(RecentDecision, "decisions", values, key=row["seq"])
+
+
+def _reward(row: Row) -> RecentReward:
+    return columns_of_row(RecentReward, "rewards", (row["source"], row["at"]), key=row["seq"])
+
+
+def _names(text: str | bytes | None) -> tuple[str, ...]:
     """Return the names that a column holds; none if it is damaged, which ``verify`` reports."""
     try:
         names = json.loads(text or "[]")

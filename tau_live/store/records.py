@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tau_live.core.records import Finite, Natural
+
 ORDERS = ("seq", "started_at", "ended_at", "total_reward")
 """The columns by which a query may order rollouts."""
 
@@ -48,13 +50,13 @@ class RolloutColumns(NamedTuple):
         cost_usd: Its cost in US dollars; ``None`` if unknown.
     """
 
-    seq: int
+    seq: Natural
     status: str
-    started_at: float | None
-    ended_at: float | None
+    started_at: Finite | None
+    ended_at: Finite | None
     reward: float | None
     left_out: str | None
-    cost_usd: float | None
+    cost_usd: Finite | None
 
 
 class Choice(NamedTuple):

@@ -14,6 +14,8 @@ from tau_live.core.records import (
     Reason,
     RolloutMode,
     RolloutStatus,
+    StoredAlarm,
+    StoredFinding,
     Trial,
     Update,
 )
@@ -47,7 +49,7 @@ FIGURES = Figures(
     costs=4,
     cost=0.125,
 )
-WORSE = {
+WORSE: StoredAlarm = {
     "option": "large",
     "direction": "worse",
     "seen": 90,
@@ -62,9 +64,7 @@ def fill(path: Path) -> None:
     """Write one of everything into a new store."""
     store = SqliteStore.open(path)
     with store.begin():
-        _add_solved(store)
-        _add_failed(store)
-        _add_others(store)
+        add_runs(store)
         _add_policies(store, Settings(store=path))
         _add_trials(store)
         _add_gate(store)
@@ -72,6 +72,13 @@ def fill(path: Path) -> None:
         store.counters.add({"dropped_queue": 2, "duplicate_spans": 1})
     _add_alerts(store, Settings(store=path))
     store.close()
+
+
+def add_runs(store: Store) -> None:
+    """Add a run that succeeded, one that failed, and one each in all other states."""
+    _add_solved(store)
+    _add_failed(store)
+    _add_others(store)
 
 
 def _add_solved(store: Store) -> None:
@@ -144,15 +151,18 @@ def _add_policies(store: SqliteStore, settings: Settings) -> None:
     store._connection.change("update sequences set value = 9 where name = 'ready'")  # some are gone
     store.monitors.save(
         Monitor(
-            point="model", watermark=9, numbers={"figures": structs.asdict(FIGURES)}, alarms=[WORSE]
+            point="model",
+            watermark=9,
+            numbers={"figures": structs.asdict(FIGURES)},
+            alarms=(WORSE,),
         )
     )
 
 
 def _add_trials(store: Store) -> None:
     """A trial at ``model`` that has counted every rollout, with a champion."""
-    interval = {"estimate": 0.1, "lower": 0.02, "upper": 0.2}
-    finding = {
+    interval: dict[str, float | None] = {"estimate": 0.1, "lower": 0.02, "upper": 0.2}
+    finding: StoredFinding = {
         "verdict": "promote", "difference": interval, "cost": interval, "missing": interval
     }  # fmt: skip
     tally = {"learner": 8.0, "learner_known": 7.0, "control": 2.0, "asked": 2.0, "agreed": 1.0}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec import structs
 
 import tau_live
 from tau_live.core.gate import GateEntry
 from tau_live.core.records import Amendment, AuditEntry, RolloutQuery
 from tau_live.core.settings import Learner, Settings
+from tau_live.store.sqlite.connection import json_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.writes import writes
 
@@ -65,8 +65,8 @@ def live(path: Path, *, rollouts: int = ROLLOUTS) -> None:
 
 
 def _add_marks(store: SqliteStore) -> None:
-    monitor = store.monitors.monitor("model")
-    store.monitors.save(structs.replace(monitor, watermark=monitor.watermark + 1, alarms=[ALARM]))
+    alarms = json_of({"alarms": [ALARM]})
+    store._connection.change("update monitors set alarms = ? where point = 'model'", (alarms,))
     times = [row.started_at or 0.0 for row in store.surveys.rollouts(range(48, 192, 24))]
     for event, state, at in (("hold", "hold", times[0]), ("reset", "pass", times[1])):
         row = replace(

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import tau_live
 from tau_live.cli.status import heading, screen_of
-from tau_live.core.records import Trial
+from tau_live.core.records import StoredFinding, Trial
 from tau_live.core.settings import Settings
 from tau_live.operate.report.facts import Answer
 from tau_live.operate.report.report import report_facts
@@ -224,8 +224,8 @@ def test_a_long_path_keeps_its_end(width: int) -> None:
 def test_a_lift_above_nothing_is_never_called_unproven(
     kept: int, expected: str, learning: Path
 ) -> None:
-    difference = {"estimate": 0.2, "lower": 0.1, "upper": 0.3}
-    finding: dict[str, object] = {"verdict": "wait", "difference": difference, "cost": difference}
+    difference: dict[str, float | None] = {"estimate": 0.2, "lower": 0.1, "upper": 0.3}
+    finding: StoredFinding = {"verdict": "wait", "difference": difference, "cost": difference}
     with closing(SqliteStore.open(learning)) as store:
         trial = Trial(point="odd", exposure=0.5, finding=finding, kept=kept, revision=1)
         store.trials.save(structs.replace(trial, tally={"learner": 1e6}))

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tau_live.core.errors import UnknownError
-from tau_live.core.records import Decision
+from tau_live.core.records import Decision, Shadowed
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, attempt, begun, decision, ready, update
 from tests.writes import writes
@@ -149,6 +149,6 @@ def test_decisions_in_shadow_are_those_that_the_policy_was_asked_for_and_the_hos
         "large",
     ]
     assert store.decisions.shadow_decisions("tools", limit=9) == [
-        (("small", "large"), "large", (0.25, 0.75))
+        Shadowed(("small", "large"), "large", (0.25, 0.75))
     ]
     assert store.decisions.shadow_decisions("unheard of", limit=9) == []

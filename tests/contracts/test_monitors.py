@@ -12,7 +12,16 @@ SEEN = Monitor(
     watermark=8,
     since=3,
     numbers={"drift": {"option:a": {"mean": 0.1}}, "held": 0},
-    alarms=({"option": "a", "direction": "worse"},),
+    alarms=(
+        {
+            "option": "a",
+            "direction": "worse",
+            "seen": 90,
+            "since": 30,
+            "shift": -0.8,
+            "ready_seq": 7,
+        },
+    ),
 )
 
 
@@ -64,8 +73,8 @@ def test_rollouts_are_charged_anew_for_a_new_reward_or_when_a_wait_is_over(store
 
 def test_costs_are_kept_only_with_the_monitor_that_counted_them(store: Store) -> None:
     ready(store, "a", "model")
-    store.monitors.save(SEEN, {1: 0.5})
-    store.monitors.save(Monitor(point="model", watermark=7), {1: 0.9})
+    store.monitors.save(Monitor(point="model", watermark=1), {1: 0.5})
+    store.monitors.save(Monitor(point="model", watermark=1), {1: 0.9})
     writes(store).add_reward(reward(1.0, "a"))
 
     [found] = store.monitors.cost_candidates("model", CostsSeen(8, 0, 0.0), at=1.0, waits=[])

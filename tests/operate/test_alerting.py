@@ -85,6 +85,22 @@ def test_when_a_drop_was_seen_is_kept_however_often_it_is_looked(path: Path) -> 
     assert said.rewards_missing is None
 
 
+def test_an_edited_mark_of_the_audit_raises_nothing_twice(path: Path) -> None:
+    process = Process(path)
+    details = {"point": "model"}
+    entry = AuditEntry(at=1.0, who="anna", action="policy_rollback", reason="r", details=details)
+    process.store.audit.add(entry)
+    first = process.look()
+    process.store._connection.change("update alert_marks set mark = 'x' where kind = 'audit'")
+
+    again = process.look()
+    process.store.audit.add(entry)
+    later = process.look()
+
+    assert (first, again) == (["policy-demoted"], [])
+    assert later == ["policy-demoted"]
+
+
 def test_of_four_processes_one_tells_it(path: Path) -> None:
     four = [Process(path, f"host:{n}") for n in range(4)]
     barrier = threading.Barrier(4)

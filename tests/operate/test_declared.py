@@ -18,6 +18,7 @@ from tau_live.operate.report.summary import deadlines, range_advice, span_around
         ((120.0, 980.0), (100.0, 1_000.0)),
         ((-0.02, 3.0), (-1.0, 3.0)),
         ((7.0, 7.0), (0.0, 7.0)),
+        ((-1.7e308, 1.7e308), (-1.7e308, 1.7e308)),
     ],
 )
 def test_the_range_proposed_is_round_and_holds_what_was_seen(

@@ -1,13 +1,12 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tau_live.cli.status import counted_of, last_update
 from tau_live.core.reasons import WhyNot, drops_of
-from tau_live.core.records import AuditEntry, RolloutStatus, Trial
+from tau_live.core.records import AuditEntry, RolloutStatus, StoredFinding, Trial
 from tau_live.core.settings import Settings
 from tau_live.learn.promotion.rules import NO_CONTROL, HeldUp, trial_at
 from tau_live.operate.alert_rules import GREW
@@ -36,8 +35,12 @@ def facts(store: SqliteStore, *, enabled: bool = True) -> Facts:
 
 def tried(store: SqliteStore, lower: float, upper: float) -> None:
     """Let a trial at ``model`` have found a difference, and a version serve."""
-    difference = {"estimate": (lower + upper) / 2.0, "lower": lower, "upper": upper}
-    finding: Mapping[str, Any] = {"verdict": "wait", "difference": difference, "cost": difference}
+    difference: dict[str, float | None] = {
+        "estimate": (lower + upper) / 2.0,
+        "lower": lower,
+        "upper": upper,
+    }
+    finding: StoredFinding = {"verdict": "wait", "difference": difference, "cost": difference}
     store.trials.save(Trial(point="model", exposure=0.5, finding=finding, revision=1))
     store.policies.add_update(replace(update(1), version=3), policy(3))
 
@@ -82,8 +85,8 @@ def test_without_a_control_no_lift_is_claimed_and_it_says_how_to_have_one(
     store: SqliteStore,
 ) -> None:
     ready(store, "live-1", "model")
-    difference = {"estimate": 0.0, "lower": -5.0, "upper": 5.0}
-    finding: Mapping[str, Any] = {"verdict": "wait", "difference": difference, "cost": difference}
+    difference: dict[str, float | None] = {"estimate": 0.0, "lower": -5.0, "upper": 5.0}
+    finding: StoredFinding = {"verdict": "wait", "difference": difference, "cost": difference}
     evidence = {"test": 1.0, "reward_learner_count": 1.0, "reward_control_count": 0.0}
     for point in ("model", "tool"):
         trial = Trial(point=point, exposure=1.0, finding=finding, evidence=evidence, revision=1)
@@ -408,8 +411,8 @@ def test_the_summary_compares_the_thirds_that_the_curve_shows(store: SqliteStore
 def test_at_full_exposure_the_few_that_a_control_once_decided_claim_nothing(
     store: SqliteStore,
 ) -> None:
-    difference = {"estimate": 0.0, "lower": -2.0, "upper": 2.0}
-    finding: Mapping[str, Any] = {"verdict": "wait", "difference": difference, "cost": difference}
+    difference: dict[str, float | None] = {"estimate": 0.0, "lower": -2.0, "upper": 2.0}
+    finding: StoredFinding = {"verdict": "wait", "difference": difference, "cost": difference}
     evidence = {"test": 1.0, "reward_learner_count": 900.0, "reward_control_count": 3.0}
     store.trials.save(
         Trial(point="model", exposure=1.0, finding=finding, evidence=evidence, revision=1)

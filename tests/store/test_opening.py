@@ -211,7 +211,7 @@ def test_a_value_that_no_tau_live_writes_is_named(path: Path, store: SqliteStore
         other.execute("update rollouts set status = 'dancing'")
     other.close()
 
-    with pytest.raises(StoreError, match=r"invalid persisted value for rollout 'live-1'.*dancing"):
+    with pytest.raises(StoreError, match=r"in status of rollouts 'live-1'.*dancing"):
         store.rollouts.rollout(LIVE)
 
 

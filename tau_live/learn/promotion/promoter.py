@@ -39,6 +39,7 @@ from tau_live.learn.promotion.rules import (
     restart_test,
     start_trial,
     stop_learner,
+    stored_evidence,
     tally_results,
 )
 from tau_live.record.reward_rules import cost_of
@@ -221,11 +222,10 @@ class Promoter:
 
     def _has_fallen(self, trial: Trial) -> bool:
         """Whether the learner's newest rewards, counted or not, are below those of its test."""
-        rewards = reward_range(self._settings)
-        known = trial.evidence.get("reward_learner_count", 0.0)
-        if rewards is None or not known:
+        rewards, evidence = reward_range(self._settings), stored_evidence(trial)
+        if rewards is None or evidence is None or not evidence.reward.learner_count:
             return False
-        share = trial.evidence["reward_learner_total"] / known
+        share = evidence.reward.learner_total / evidence.reward.learner_count
         newest = [
             ready.rollout.total_reward
             for ready in self._store.rewards.ready_rollouts(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tau_live.core.records import ROLLOUT_ENDS, Assigned, Trial
+from tau_live.core.records import ROLLOUT_ENDS, Assigned, StoredFinding, Trial
 from tau_live.core.settings import Settings
 from tau_live.decisions.decider import KEPT_SHARE
 from tau_live.learn.promotion.outcomes import (
@@ -86,12 +86,19 @@ class Serving(NamedTuple):
 
 def evidence_of(trial: Trial, *, rewards: tuple[float, float]) -> Evidence:
     """Return the evidence of a trial; empty where rewards had no range, or another one."""
-    if trial.evidence:
-        evidence = Evidence.from_numbers(trial.evidence)
-        if (evidence.reward.lowest, evidence.reward.highest) == rewards:
-            return evidence
+    evidence = stored_evidence(trial)
+    if evidence is not None and (evidence.reward.lowest, evidence.reward.highest) == rewards:
+        return evidence
     test = trial.test + bool(trial.evidence)
     return Evidence.none(rewards=rewards, costs=COSTS)._replace(test=test)
+
+
+def stored_evidence(trial: Trial) -> Evidence | None:
+    """Return the stored evidence of a trial; ``None`` without any, or where it is invalid."""
+    try:
+        return Evidence.from_numbers(trial.evidence) if trial.evidence else None
+    except ValueError:
+        return None
 
 
 def count_results(
@@ -165,9 +172,9 @@ def restart_test(trial: Trial) -> Trial:
 
 def finding_of(trial: Trial, settings: Settings) -> Finding | None:
     """Return the finding from a trial's evidence; ``None`` without any."""
-    if not trial.evidence:
+    evidence = stored_evidence(trial)
+    if evidence is None:
         return None
-    evidence = Evidence.from_numbers(trial.evidence)
     has_costs = evidence.cost.learner_count + evidence.cost.control_count > 0.0
     cost_margin = Rule().cost_margin if has_costs else None
     finding = evidence.finding(Rule(margin=settings.promote_margin, cost_margin=cost_margin))
@@ -202,15 +209,15 @@ def has_fallen(newest: Sequence[float], mean: float, *, rewards: tuple[float, fl
     return mean - now > (high - low) * math.sqrt(math.log(1_000.0) / (2.0 * len(newest)))
 
 
-def finding_fields(finding: Finding | None) -> dict[str, object]:
+def finding_fields(finding: Finding | None) -> StoredFinding:
     """Return a finding as plain data."""
     if finding is None:
         return {}
     return {
         "verdict": finding.verdict.value,
-        "difference": finding.difference._asdict(),
-        "cost": finding.cost._asdict(),
-        "missing": finding.missing._asdict(),
+        "difference": {**finding.difference._asdict()},
+        "cost": {**finding.cost._asdict()},
+        "missing": {**finding.missing._asdict()},
         "alpha": finding.alpha,
     }
 
@@ -418,7 +425,7 @@ def trial_status(store: Store, trial: Trial, settings: Settings, *, now: float) 
     """Return the status of a trial."""
     tally, trial = trial.tally, _as_assigned(store, trial)
     uncounted = store.trials.uncounted_size(trial.point, after=trial.watermark, limit=COUNT_LIMIT)
-    finding = msgspec.convert(trial.finding, _StoredFinding)
+    finding = trial.finding
     return TrialStatus(
         exposure=share_now(trial, settings),
         ladder=trial.ladder,
@@ -429,22 +436,16 @@ def trial_status(store: Store, trial: Trial, settings: Settings, *, now: float) 
         stopped=trial.stopped,
         since=trial.changed_at or None,
         test=trial.test,
-        verdict=finding.verdict,
+        verdict=finding.get("verdict"),
         why=_why(trial, settings),
-        difference=_difference(trial, finding, settings),
-        cost=finding.cost,
+        difference=_difference(trial, settings),
+        cost=finding.get("cost"),
         rollouts={arm: int(tally.get(arm, 0.0)) for arm in ("learner", "control")},
         uncounted=uncounted,
         held_up=_held_up(store, trial, settings, now=now) if uncounted else None,
         missing={arm: _missing(tally, arm) for arm in ("learner", "control")},
-        agreement=tally["agreed"] / tally["asked"] if tally.get("asked") else None,
+        agreement=tally.get("agreed", 0.0) / tally["asked"] if tally.get("asked") else None,
     )
-
-
-class _StoredFinding(msgspec.Struct, frozen=True, kw_only=True):
-    verdict: str | None = None
-    difference: dict[str, float | None] | None = None
-    cost: dict[str, float | None] | None = None
 
 
 def _held_up(store: Store, trial: Trial, settings: Settings, *, now: float) -> HeldUp | None:
@@ -486,25 +487,25 @@ def _why(trial: Trial, settings: Settings) -> str | None:
     return NO_CONTROL if share >= 1.0 else NOTHING_DECIDED if share <= 0.0 else None
 
 
-def _difference(
-    trial: Trial, finding: _StoredFinding, settings: Settings
-) -> dict[str, float | bool | None]:
+def _difference(trial: Trial, settings: Settings) -> dict[str, float | bool | None]:
     """Return the difference with its bounds, or the plain difference of means without any.
 
     While the learner decides every rollout and nothing was proven before, the few rollouts that a
     control once decided are too few: no difference is claimed.
     """
-    interval, tally = finding.difference, trial.tally
+    interval, tally = trial.finding.get("difference"), trial.tally
     if interval is None or _is_out_of_range(trial):
         counts = tally.get("learner_known", 0.0), tally.get("control_known", 0.0)
         lift = None
         if all(counts):
-            lift = tally["learner_reward"] / counts[0] - tally["control_reward"] / counts[1]
+            totals = tally.get("learner_reward", 0.0), tally.get("control_reward", 0.0)
+            lift = totals[0] / counts[0] - totals[1] / counts[1]
         return {"estimate": lift, "lower": None, "upper": None, "plain": True}
     known = [trial.evidence.get(f"reward_{arm}_count") for arm in ("learner", "control")]
+    interval = {"lower": None, "estimate": None, "upper": None, **interval}
     if 0.0 in known:  # then the bounds are the whole range, and the estimate is its middle
         return {**interval, "estimate": None, "plain": False}
-    if _why(trial, settings) == NO_CONTROL and finding.verdict == Verdict.WAIT:
+    if _why(trial, settings) == NO_CONTROL and trial.finding.get("verdict") == Verdict.WAIT:
         return {"estimate": None, "lower": None, "upper": None, "plain": False}
     return {**interval, "plain": False}
 

@@ -17,6 +17,7 @@ from tau_live.learn.evaluation.report import EvalRequest, report_of
 from tau_live.operate.report.facts import Compared, Habit, Habits, Mean, Spread
 from tau_live.record.rewards import reward_range
 from tau_live.rl.arrays import FloatArray
+from tau_live.rl.bounds import LARGEST_REWARD
 from tau_live.rl.evaluation.estimators import Estimator
 from tau_live.rl.policy import Policy
 from tau_live.store.records import Choice
@@ -178,7 +179,7 @@ FEWEST_FOR_DEVIATION = 5
 def mean_of(
     values: Sequence[float] | FloatArray, *, within: tuple[float, float] | None = None
 ) -> Mean:
-    """Return the mean of finite numbers with Student's interval; others are left out.
+    """Return the mean of numbers within 1e50 with Student's interval; others are left out.
 
     Numbers that are all the same have no interval: their deviation is unknown.
 
@@ -188,7 +189,7 @@ def mean_of(
             then the declaration is wrong. ``None`` bounds nothing.
     """
     known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
+    known = known[np.abs(known) <= LARGEST_REWARD]  # nothing is learned from larger ones
     count = len(known)
     if not count:
         return Mean()

@@ -59,7 +59,7 @@ def cuts_of(store: Store, total: int, *, most: int = STRETCHES, each: int = EACH
         each: Most rollouts sampled of each, at least 1.
     """
     span = store.surveys.span()
-    if span is None or not total:
+    if span is None or total < 1:
         return []
     parts = max(1, min(most, round(0.8 * math.sqrt(total))))
     if total <= parts * each:

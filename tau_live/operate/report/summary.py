@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import ceil, floor, log10
+from math import ceil, floor, isfinite, log10
 
 from tau_live.core.reasons import QUEUE_FULL, RERUNS, WHILE_HELD, drops_of, lost_events
 from tau_live.core.settings import Settings
@@ -34,6 +34,8 @@ def span_around(lowest: float, highest: float) -> tuple[float, float]:
             return low, high
     if lowest == highest:  # one value does not tell the width of the range
         lowest, highest = min(lowest, 0.0), max(highest, 0.0)
+    if not isfinite(highest - lowest):
+        return lowest, highest
     step = 10.0 ** floor(log10(highest - lowest))
     return floor(lowest / step) * step, ceil(highest / step) * step
 

@@ -10,14 +10,14 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from itertools import chain, repeat
 from sqlite3 import Row
 
 import msgspec
 from msgspec.structs import replace
 
-from tau_live.core.errors import UnknownError
+from tau_live.core.errors import OddRowError, UnknownError
 from tau_live.core.reasons import LEFT_OUT
 from tau_live.core.records import (
     Amendment,
@@ -49,8 +49,10 @@ from tau_live.store.sqlite.rows import (
     INSERT_REWARD,
     INSERT_ROLLOUT,
     attempt_of,
+    report,
     reward_of,
     rollout_of,
+    sound,
     span_of,
     values_of_decision,
     values_of_reward,
@@ -188,6 +190,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def __init__(self, connection: Connection, ids: Collection[str] = ()) -> None:
         self._connection = connection
         self._states: dict[str, RolloutState | None] = {}
+        self._odd: dict[str, OddRowError] = {}
         self._rewards: dict[str, RewardsState] = {}
         self._names: dict[str, dict[str, None]] = {}
         self._counts: Counter[str] = Counter()
@@ -432,7 +435,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             rows = self._connection.rows(
                 "select * from rewards where rollout_id = ? order by seq", (rollout_id,)
             )
-            state.load({key_of(reward): reward for reward in map(reward_of, rows)})
+            state.load({key_of(reward): reward for reward in sound(rows, reward_of)})
         return [*state.rewards.values()]
 
     def mark_ready(
@@ -534,9 +537,18 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         self._states[rollout.rollout_id] = state
         return state
 
+    def readable(self, ids: Iterable[str]) -> list[str]:
+        """Return those ids whose rollout is not odd; the others are reported."""
+        self._load(ids)
+        for id_ in self._odd.keys() & {*ids}:
+            report(self._odd[id_])
+        return [id_ for id_ in ids if id_ not in self._odd]
+
     def _find(self, rollout_id: str) -> RolloutState | None:
         if rollout_id not in self._states:
             self._load([rollout_id])
+        if rollout_id in self._odd:
+            raise self._odd[rollout_id]
         return self._states[rollout_id]
 
     def _state(self, rollout_id: str) -> RolloutState:
@@ -584,17 +596,10 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         """Load the rollouts with these ids, and whether there are rewards for them."""
         wanted = [id_ for id_ in dict.fromkeys(ids) if id_ not in self._states]
         for row in self._look_up(LOAD, [(id_,) for id_ in wanted]):
-            state = self._states.get(row["rollout_id"])
-            if state is None:
-                rollout = rollout_of(row)
-                state = RolloutState(rollout=rollout, input=row["input"], metadata=row["metadata"])
-                state.take_stored(row)
-                state.assigned.update(_TEXTS.decode(row["assigned"]))
-                state.floor = max(0, rollout.attempt_count - NEAR)
-                self._states[rollout.rollout_id] = state
-                self._rewards[rollout.rollout_id] = RewardsState(whole=not row["rewarded"])
-            if row["number"] is not None:
-                self._take_attempts(state, [row])
+            try:
+                self._load_row(row)
+            except OddRowError as error:  # raised where the rollout is used
+                self._odd[row["rollout_id"]] = error
         absent = [id_ for id_ in wanted if id_ not in self._states]
         if not absent:
             return
@@ -603,6 +608,20 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             self._rewards[id_] = RewardsState(whole=True)
         for row in self._look_up(REWARDED, [(id_,) for id_ in absent]):
             self._rewards[row["rollout_id"]].whole = False
+
+    def _load_row(self, row: Row) -> None:
+        """Load a row of ``LOAD``: a rollout with one of its attempts."""
+        state = self._states.get(row["rollout_id"])
+        if state is None:
+            rollout = rollout_of(row)
+            state = RolloutState(rollout=rollout, input=row["input"], metadata=row["metadata"])
+            state.take_stored(row)
+            state.assigned.update(_TEXTS.decode(row["assigned"]))
+            state.floor = max(0, rollout.attempt_count - NEAR)
+            self._states[rollout.rollout_id] = state
+            self._rewards[rollout.rollout_id] = RewardsState(whole=not row["rewarded"])
+        if row["number"] is not None:
+            self._take_attempts(state, [row])
 
     def _look_up(self, statement: str, wanted: Sequence[Sequence[Value]]) -> list[Row]:
         """Return the rows that a statement finds for ``wanted``, looked up in blocks."""
@@ -644,8 +663,10 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def _take_spans(self, states: Mapping[int, RolloutState], rows: Iterable[Row]) -> None:
         for row in rows:
             state, key = states[row["rollout_seq"]], (row["attempt"], row["span_id"])
-            if key not in state.spans:
-                span = span_of(row, state.rollout.rollout_id)
+            if key in state.spans:
+                continue
+            rollout_id = state.rollout.rollout_id
+            for span in sound([row], partial(span_of, rollout_id=rollout_id)):
                 state.spans[key] = SpanState(span, row["attributes"], row["reported"])
 
     def _write_meanwhile(self) -> None:

@@ -280,20 +280,29 @@ class Connection(AbstractContextManager[None]):
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first damage found in the pages; empty if none, ``None`` if time ran out."""
+        result = None
+        try:
+            with self.ending_at(deadline):
+                result = str(self.rows("pragma quick_check(1)")[0][0])
+        except StoreDamagedError as error:
+            return str(error)
+        return "" if result == "ok" else result
+
+    @contextmanager
+    def ending_at(self, deadline: float) -> Iterator[None]:
+        """End what is read inside at a time of the monotonic clock, without an error."""
         end = Timer(max(0.0, deadline - time.monotonic()), self.raw.interrupt)
         end.start()  # a progress handler is not called while one tree is read
         try:
-            result = str(self.rows("pragma quick_check(1)")[0][0])
-        except StoreDamagedError as error:
-            return str(error)
-        except StoreUnavailableError:
-            if time.monotonic() >= deadline:
-                return None
+            yield
+        except StoreDamagedError:
             raise
+        except StoreUnavailableError:
+            if time.monotonic() < deadline:
+                raise
         finally:
             end.cancel()
             end.join()
-        return "" if result == "ok" else result
 
     def narrow(self) -> None:
         """Remove the permissions of others on the files, which are known to be ours by now."""
@@ -481,7 +490,9 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
     return Connection(raw, path)
 
 
-NEXT = "select value + 1 as next from sequences where name = ?"
+NEXT = """
+select value + 1 as next from sequences where name = ? and typeof(value) = 'integer'
+"""
 
 
 def next_number(connection: Connection, name: str) -> int:

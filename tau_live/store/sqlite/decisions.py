@@ -1,27 +1,39 @@
 """Decisions and trials in SQLite."""
 
 import re
+from sqlite3 import Row
 
-from tau_live.core.errors import UnknownError
+from tau_live.core.errors import OddRowError, UnknownError
 from tau_live.core.records import Assigned, Decision, Shadowed, Trial
-from tau_live.store.sqlite.connection import Connection
+from tau_live.store.sqlite.connection import Connection, Value
 from tau_live.store.sqlite.rows import (
     DECISION,
+    assigned_of,
     columns_of,
     decision_of,
     record_of,
-    rollout_of,
+    report,
     shadowed_of,
+    sound,
+    sound_page,
 )
 
-SAVE = """
+MOST_CHANGES = 2**40
+"""A row of a trial that counts more changes is odd."""
+
+ODD = "its row in the store is odd: see `tau-live doctor`"
+"""Why a learner is stopped whose trial cannot be read."""
+
+SAVE = f"""
 insert into trials (
     point, ladder, exposure, champion, previous, kept, stopped, watermark, since, watched, test,
     evidence, tally, finding, changed_at, revision
 )
 select :point, :ladder, :exposure, :champion, :previous, :kept, :stopped, :watermark, :since,
     :watched, :test, :evidence, :tally, :finding, :changed_at, :revision
-where :revision - 1 = coalesce((select revision from trials where point = :point), 0)
+where :revision - 1 = coalesce(
+    (select revision from trials where point = :point and revision between 0 and {MOST_CHANGES}), 0
+)
 on conflict (point) do update set ladder = excluded.ladder, exposure = excluded.exposure,
     champion = excluded.champion, previous = excluded.previous, kept = excluded.kept,
     stopped = excluded.stopped, watermark = excluded.watermark, since = excluded.since,
@@ -38,7 +50,7 @@ select rollouts.*, place, arm, share, agreed, until, (
 ) as decided_by from arms
 join rollouts on rollouts.seq = arms.rollout_seq
 left join awaiting on awaiting.rollout_seq = arms.rollout_seq
-where point = ? and place > ? order by place limit ?
+where point = :point and place > :after order by place
 """
 
 DELAYS = """
@@ -88,12 +100,32 @@ class SqliteTrials:
     def trials(self) -> dict[str, Trial]:
         """Return every trial by its point."""
         rows = self._connection.rows("select * from trials order by point")
-        return {row["point"]: record_of(Trial, row) for row in rows}
+        return {trial.point: trial for trial in map(self._trial_of, rows)}
 
     def trial(self, point: str) -> Trial:
-        """Return the trial of a point; one of revision 0 if none is stored."""
+        """Return the trial of a point; one of revision 0 if none is stored.
+
+        Where its row is odd the learner is stopped, and nothing up to now is evidence: an operator
+        who starts it again writes a new row.
+        """
         row = self._connection.row("select * from trials where point = ?", (point,))
-        return Trial(point=point) if row is None else record_of(Trial, row)
+        return Trial(point=point) if row is None else self._trial_of(row)
+
+    def _trial_of(self, row: Row) -> Trial:
+        try:
+            return record_of(Trial, row)
+        except OddRowError as error:
+            report(error)
+        point, revision = str(row["point"]), row["revision"]
+        place = self.newest_place(point)
+        return Trial(
+            point=point,
+            stopped=ODD,
+            watermark=place,
+            since=place,
+            watched=self.newest_reward(),
+            revision=revision if isinstance(revision, int) and 0 <= revision <= MOST_CHANGES else 0,
+        )
 
     def save(self, trial: Trial) -> bool:
         """Store a trial if its revision is still ``trial.revision - 1``; ``False`` if not."""
@@ -105,19 +137,8 @@ class SqliteTrials:
 
     def assignments(self, point: str, *, after: int, limit: int) -> list[Assigned]:
         """Return assignments with a ``place`` greater than ``after``, in their order."""
-        rows = self._connection.rows(ASSIGNED, (point, after, limit))
-        return [
-            Assigned(
-                place=row["place"],
-                rollout=rollout_of(row),
-                arm=row["arm"],
-                share=row["share"],
-                agreed=None if row["agreed"] is None else bool(row["agreed"]),
-                until=row["until"],
-                version=row["decided_by"],
-            )
-            for row in rows
-        ]
+        where: dict[str, Value] = {"point": point, "after": after}
+        return sound_page(self._connection, ASSIGNED, where, assigned_of, limit=limit)
 
     def delays(self, point: str, *, limit: int) -> list[tuple[float, float | None]]:
         """Return the start and the reward delay of the newest assigned rollouts of a point.
@@ -168,7 +189,7 @@ select point from points where point is not null order by point
 """Steps from one point to the next: ``select distinct`` reads the whole index."""
 
 SHADOWED = f"""
-select options, applied, probabilities from decisions
+select seq, options, applied, probabilities from decisions
 where {IN_SHADOW} and point = ? order by seq desc limit ?
 """
 
@@ -204,7 +225,7 @@ class SqliteDecisions:
             """,
             (rollout_id,),
         )
-        return [decision_of(row, rollout_id) for row in rows]
+        return sound(rows, lambda row: decision_of(row, rollout_id))
 
     def shadow_points(self) -> list[str]:
         """Return every decision point that has decisions in shadow, sorted."""
@@ -212,4 +233,4 @@ class SqliteDecisions:
 
     def shadow_decisions(self, point: str, *, limit: int) -> list[Shadowed]:
         """Return the newest decisions in shadow at a point, the newest first."""
-        return [shadowed_of(row) for row in self._connection.rows(SHADOWED, (point, limit))]
+        return sound(self._connection.rows(SHADOWED, (point, limit)), shadowed_of)

@@ -4,6 +4,7 @@ import sqlite3
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,16 +165,25 @@ def _public(row: sqlite3.Row) -> dict[str, object]:
     for name in row.keys():  # noqa: SIM118  (a row iterates over its values)
         value = row[name]
         if name.startswith("json_"):
-            public[name.removeprefix("json_")] = (
-                None if value is None else msgspec.json.decode(value)
-            )
+            public[name.removeprefix("json_")] = None if value is None else _plain(value)
         elif isinstance(value, bytes):
             public[name] = b64encode(value).decode()
+        elif isinstance(value, float) and not isfinite(value):
+            public[name] = None  # JSON has no such number
         else:
             public[name] = value
     if "executed" in public:
         public["executed"] = bool(public["executed"])
     return public
+
+
+def _plain(text: str | bytes) -> object:
+    """Return the data that JSON text holds; text that is none as it is, so that it is kept."""
+    try:
+        decoded: object = msgspec.json.decode(text)
+    except ValueError:
+        return text if isinstance(text, str) else b64encode(text).decode()
+    return decoded
 
 
 def _timeless(value: object) -> object:

@@ -2,22 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from sqlite3 import Row
 
 from tau_live.core import fault
-from tau_live.core.errors import StoreError
+from tau_live.core.errors import OddRowError
 from tau_live.core.gate import GateEntry, GateRow, HoldReason, State
 from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import AuditEntry
 from tau_live.store.records import AlertRow
 from tau_live.store.sqlite.connection import Connection, json_of
-from tau_live.store.sqlite.rows import record_of
+from tau_live.store.sqlite.rows import record_of, report, sound, sound_page
 
 CHANGES = "(select count(*) from gate_log)"
 """The least number of changes of a gate whose row is gone."""
 
 LOAD = f"""
 select gate.*, iif(gate.id is null, {CHANGES}, 0) as removed,
+    iif(typeof(revision) = 'integer', revision, {CHANGES}) as changes,
     iif(gate.id is null, (select max(at) from gate_log), 0.0) as changed_at
 from (select 1) left join gate on true
 """
@@ -38,14 +40,14 @@ class SqliteGate:
         if row["id"] is not None:
             try:
                 return record_of(GateRow, row)
-            except StoreError:
+            except OddRowError:
                 return GateRow(
                     state=State.HOLD.value,
                     reason=HoldReason.GATE_REMOVED.value,
                     detail=EDITED,
-                    since=row["since"],
+                    since=row["since"] if isinstance(row["since"], float) else 0.0,
                     streaks={},
-                    revision=row["revision"],
+                    revision=row["changes"],
                 )
         removed = row["removed"] > 0
         return GateRow(
@@ -64,7 +66,9 @@ class SqliteGate:
                 f"""
                 insert into gate (id, state, reason, detail, since, streaks, revision)
                 select 1, :state, :reason, :detail, :since, :streaks, :revision
-                where :revision - 1 = coalesce((select revision from gate), {CHANGES})
+                where :revision - 1 = coalesce((
+                    select iif(typeof(revision) = 'integer', revision, {CHANGES}) from gate
+                ), {CHANGES})
                 on conflict (id) do update set state = excluded.state, reason = excluded.reason,
                     detail = excluded.detail, since = excluded.since, streaks = excluded.streaks,
                     revision = excluded.revision
@@ -91,10 +95,8 @@ class SqliteGate:
 
     def log(self, *, limit: int | None = None) -> list[GateEntry]:
         """Return the history, newest first."""
-        rows = self._connection.rows(
-            "select * from gate_log order by seq desc limit ?", (-1 if limit is None else limit,)
-        )
-        return [record_of(GateEntry, row) for row in rows]
+        newest = "select * from gate_log order by seq desc"
+        return sound_page(self._connection, newest, {}, partial(record_of, GateEntry), limit=limit)
 
 
 STALE_S = 86_400.0
@@ -158,7 +160,8 @@ class SqliteLeases:
         rows = self._connection.rows(
             """
             select name, holder from leases
-            where name >= :prefix and substr(name, 1, length(:prefix)) = :prefix
+            where typeof(holder) = 'text'
+            and name >= :prefix and substr(name, 1, length(:prefix)) = :prefix
             and expires_at > :after and expires_at <= :until order by name
             """,
             {"prefix": prefix, "after": after, "until": until},
@@ -187,9 +190,9 @@ class SqlitePauses:
         self._connection = connection
 
     def pauses(self) -> Mapping[Part, Pause]:
-        """Return the pauses, by part; unknown parts are skipped."""
+        """Return the pauses, by part; unknown parts are skipped, and an odd row is a pause."""
         rows = self._connection.rows("select part, reason, who, at from pauses order by part")
-        pauses = [record_of(Pause, row) for row in rows if row["part"] in _KNOWN]
+        pauses = [_pause_of(row) for row in rows if row["part"] in _KNOWN]
         return {pause.part: pause for pause in pauses}
 
     def begin(self, pause: Pause) -> bool:
@@ -206,6 +209,14 @@ class SqlitePauses:
     def end(self, part: Part) -> bool:
         """Resume a part; ``False`` if it is not paused."""
         return self._connection.change("delete from pauses where part = ?", (part.value,)) > 0
+
+
+def _pause_of(row: Row) -> Pause:
+    try:
+        return record_of(Pause, row)
+    except OddRowError as error:
+        report(error)
+        return Pause(part=Part(row["part"]), reason=error.problem, who="unknown", at=0.0)
 
 
 KEPT = 1_000
@@ -274,7 +285,9 @@ class SqliteAlerts:
 
     def notes(self) -> Mapping[tuple[str, str], str]:
         """Return the last mark of each condition, by kind and subject."""
-        rows = self._connection.rows("select kind, subject, mark from alert_marks")
+        rows = self._connection.rows(
+            "select kind, subject, mark from alert_marks where typeof(mark) = 'text'"
+        )
         return {(row["kind"], row["subject"]): row["mark"] for row in rows}
 
     def note(self, kind: str, subject: str, mark: str) -> None:
@@ -307,24 +320,24 @@ class SqliteAlerts:
 
     def last_raised(self) -> Mapping[str, float]:
         """Return the time of the newest alert of each kind, in epoch seconds."""
-        rows = self._connection.rows("select kind, max(at) as at from alerts group by kind")
+        rows = self._connection.rows(
+            "select kind, max(at) as at from alerts where typeof(at) = 'real' group by kind"
+        )
         return {row["kind"]: row["at"] for row in rows}
 
     def latest(self, *, limit: int) -> list[AlertRow]:
         """Return the alerts that were raised, newest first."""
-        rows = self._connection.rows(
-            """
-            select kind, severity, subject, sentence, todo, facts, at, owner, seq from alerts
-            order by seq desc limit ?
-            """,
-            (limit,),
-        )
-        return [record_of(AlertRow, row) for row in rows]
+        newest = """
+        select kind, severity, subject, sentence, todo, facts, at, owner, seq from alerts
+        order by seq desc
+        """
+        return sound_page(self._connection, newest, {}, partial(record_of, AlertRow), limit=limit)
 
 
 COUNT = """
 insert into counters (name, value) values (?, ?)
-on conflict (name) do update set value = value + excluded.value
+on conflict (name) do update set value =
+    iif(typeof(value) = 'integer' and value < 1 << 62, value, 0) + excluded.value
 """
 
 
@@ -341,7 +354,9 @@ class SqliteCounters:
 
     def counts(self) -> dict[str, int]:
         """Return every counter."""
-        rows = self._connection.rows("select name, value from counters order by name")
+        rows = self._connection.rows(
+            "select name, value from counters where typeof(value) = 'integer' order by name"
+        )
         return {row["name"]: row["value"] for row in rows}
 
 
@@ -360,22 +375,21 @@ class SqliteAudit:
 
     def entries(self, *, limit: int | None = None) -> list[AuditEntry]:
         """Return the lines, newest first."""
-        rows = self._connection.rows(
-            "select * from audit order by seq desc limit ?", (-1 if limit is None else limit,)
-        )
-        return [_audit_entry(row) for row in rows]
+        newest = "select * from audit order by seq desc"
+        return sound_page(self._connection, newest, {}, _audit_entry, limit=limit)
 
     def since(self, seq: int, *, limit: int) -> list[AuditEntry]:
         """Return the lines after one, oldest first."""
         rows = self._connection.rows(
             "select * from audit where seq > ? order by seq limit ?", (seq, limit)
         )
-        return [_audit_entry(row) for row in rows]
+        return sound(rows, _audit_entry)
 
 
 def _audit_entry(row: Row) -> AuditEntry:
     """Return a line; one with damaged details has none, and ``verify`` reports it."""
     try:
         return record_of(AuditEntry, row)
-    except StoreError:
+    except OddRowError as error:
+        report(error)
         return record_of(AuditEntry, {**dict(row), "details": "{}"})

@@ -1,13 +1,13 @@
 """Versions of policies, which of them serve, and the updates that made them, in SQLite."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from sqlite3 import Row
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from tau_live.core import fault
-from tau_live.core.errors import DuplicateError, StoreError, UnknownError
+from tau_live.core.errors import DuplicateError, OddRowError, StoreError, UnknownError
 from tau_live.core.records import (
     NO_COSTS,
     Charged,
@@ -18,26 +18,42 @@ from tau_live.core.records import (
     Update,
 )
 from tau_live.store.sqlite.connection import Connection, json_of, mapping_of, next_number
-from tau_live.store.sqlite.rewards import REWARDS_OF
-from tau_live.store.sqlite.rows import columns_of, record_of, reward_of, rollout_of
+from tau_live.store.sqlite.rewards import GIVEN, REWARDS_OF
+from tau_live.store.sqlite.rows import (
+    columns_of,
+    odd_row,
+    record_of,
+    report,
+    reward_of,
+    rollout_of,
+    sound,
+    sound_page,
+)
 
 if TYPE_CHECKING:
     from tau_live.core.records import Reward
 
-WATERMARK = "select last_ready from updates where point = ? order by last_ready desc limit 1"
-LEARNED = (
-    "select last_ready from updates where point = ? and executed order by last_ready desc limit 1"
-)
+WATERMARK = f"""
+select last_ready from updates where point = ? and last_ready <= {GIVEN}
+order by last_ready desc limit 1
+"""
+LEARNED = f"""
+select last_ready from updates where point = ? and executed and last_ready <= {GIVEN}
+order by last_ready desc limit 1
+"""
+HIGHEST = "select coalesce(max(version), 0) from policies where version < 1 << 60"
 NEWEST_UPDATE = "select coalesce(max(number), 0) from updates where point = ?"
 
-INSERT_UPDATE = """
+INSERT_UPDATE = f"""
 insert into updates (
     point, executed, skipped_reason, version, parent, first_ready, last_ready, trajectories,
     samples, at, report
 )
 select :point, :executed, :skipped_reason, :version, :parent, :first_ready, :last_ready,
     :trajectories, :samples, :at, :report
-where :last_ready > (select coalesce(max(last_ready), 0) from updates where point = :point)
+where :last_ready > (
+    select coalesce(max(last_ready), 0) from updates where point = :point and last_ready <= {GIVEN}
+)
 returning *
 """
 
@@ -58,7 +74,8 @@ class SqlitePolicies:
 
     def next_version(self) -> int:
         """Return the number of the next version; no number is used twice."""
-        return next_number(self._connection, "policy")
+        highest = self._connection.count(HIGHEST)
+        return max(next_number(self._connection, "policy"), highest + 1)
 
     def add_update(self, update: Update, policy: PolicyVersion | None) -> Update:
         """Store an update and, if it made one, its version, and put that into service.
@@ -97,39 +114,67 @@ class SqlitePolicies:
 
     def updates(self, *, limit: int | None = None, point: str | None = None) -> list[Update]:
         """Return updates, newest first."""
-        rows = self._connection.rows(
-            f"""
-            select * from updates {"" if point is None else "where point = :point"}
-            order by number desc limit :limit
-            """,
-            {"point": point, "limit": -1 if limit is None else limit},
+        where = "" if point is None else "where point = :point"
+        return sound_page(
+            self._connection,
+            f"select * from updates {where} order by number desc",
+            {"point": point},
+            lambda row: record_of(Update, row, update=row["number"]),
+            limit=limit,
         )
-        return [record_of(Update, row, update=row["number"]) for row in rows]
 
     def versions(
         self, point: str | None = None, *, limit: int | None = None
     ) -> list[PolicyVersion]:
         """Return the newest ``limit`` versions, by number."""
-        rows = self._connection.rows(
-            f"""
-            select * from policies {"" if point is None else "where point = :point"}
-            order by version desc limit :limit
-            """,
-            {"point": point, "limit": -1 if limit is None else limit},
+        where = "" if point is None else "where point = :point"
+        newest = sound_page(
+            self._connection,
+            f"select * from policies {where} order by version desc",
+            {"point": point},
+            partial(record_of, PolicyVersion),
+            limit=limit,
         )
-        return [record_of(PolicyVersion, row) for row in reversed(rows)]
+        return newest[::-1]
 
     def version(self, version: int) -> PolicyVersion:
-        """Return one version. Raises: UnknownError."""
+        """Return one version. Raises: UnknownError, OddRowError."""
         row = self._connection.row("select * from policies where version = ?", (version,))
         if row is None:
             raise UnknownError("policy", version)
         return record_of(PolicyVersion, row)
 
+    def before(self, point: str, version: int) -> int:
+        """Return the parent of a version; where its row is missing or odd, the one before it.
+
+        0 is the untrained policy.
+        """
+        with suppress(UnknownError, OddRowError):
+            parent = self.version(version).parent
+            if parent < version:
+                return parent
+        return max(
+            (row.version for row in self.versions(point) if row.version < version), default=0
+        )
+
     def in_service(self) -> dict[str, InService]:
-        """Return the versions in service, by decision point."""
+        """Return the versions in service, by decision point.
+
+        Where the row is odd, its version counts if it can be read, or else the newest one; pinned,
+        because an operator may have chosen it.
+        """
         rows = self._connection.rows("select * from in_service order by point")
-        return {row["point"]: record_of(InService, row) for row in rows}
+        return {serving.point: serving for serving in map(self._in_service_of, rows)}
+
+    def _in_service_of(self, row: Row) -> InService:
+        try:
+            return record_of(InService, row)
+        except OddRowError as error:
+            report(error)
+        version, point = row["version"], str(row["point"])
+        if not isinstance(version, int) or version < 0:
+            version = max((known.version for known in self.versions(point)), default=0)
+        return InService(point=point, version=version, pinned=True, changed_at=0.0, revision=0)
 
     def put_in_service(self, point: str, version: int, *, pinned: bool, at: float) -> InService:
         """Let a version decide; 0 is the untrained policy. Raises: UnknownError."""
@@ -140,7 +185,8 @@ class SqlitePolicies:
             where :version = 0
             or exists (select 1 from policies where version = :version and point = :point)
             on conflict (point) do update set version = excluded.version,
-                pinned = excluded.pinned, changed_at = excluded.changed_at, revision = revision + 1
+                pinned = excluded.pinned, changed_at = excluded.changed_at,
+                revision = iif(revision between 0 and 1 << 60, revision, 0) + 1
             returning *
             """,
             {"point": point, "version": version, "pinned": pinned, "at": at},
@@ -160,19 +206,21 @@ class SqlitePolicies:
             insert into in_service (point, version, pinned, changed_at, revision)
             values (?, ?, 0, ?, 1)
             on conflict (point) do update set version = excluded.version,
-                changed_at = excluded.changed_at, revision = revision + 1
-            where not pinned
+                changed_at = excluded.changed_at,
+                revision = iif(revision between 0 and 1 << 60, revision, 0) + 1
+            where pinned = 0
             """,
             (policy.point, policy.version, policy.created_at),
         )
 
 
-SAVE = """
+SAVE = f"""
 insert into monitors (point, watermark, since, numbers, alarms)
 values (:point, :watermark, :since, :numbers, :alarms)
 on conflict (point) do update set watermark = excluded.watermark,
     since = excluded.since, numbers = excluded.numbers, alarms = excluded.alarms
 where excluded.watermark > watermark
+or watermark > {GIVEN}
 """
 
 REWARDED_LATE = """
@@ -201,12 +249,12 @@ class SqliteMonitors:
     def monitors(self) -> dict[str, Monitor]:
         """Return every monitor by its point."""
         rows = self._connection.rows("select * from monitors order by point")
-        return {row["point"]: _monitor_of(row) for row in rows}
+        return {monitor.point: monitor for monitor in sound(rows, monitor_of)}
 
     def monitor(self, point: str) -> Monitor:
-        """Return the monitor of a point; an empty one if none is stored."""
-        row = self._connection.row("select * from monitors where point = ?", (point,))
-        return Monitor(point=point) if row is None else _monitor_of(row)
+        """Return the monitor of a point; an empty one if none is stored, or its row is odd."""
+        rows = self._connection.rows("select * from monitors where point = ?", (point,))
+        return next(iter(sound(rows, monitor_of)), Monitor(point=point))
 
     def save(self, monitor: Monitor, costs: Mapping[int, float] = NO_COSTS) -> bool:
         """Store a monitor if it has seen more than the stored one; ``False`` if not.
@@ -249,15 +297,18 @@ class SqliteMonitors:
             rows = {row["ready_seq"]: row for row in late}
             ids = json_of([row["rollout_id"] for row in rows.values()])
             rewards: dict[str, list[Reward]] = {}
-            for row in self._connection.rows(REWARDS_OF, (ids,)):
-                rewards.setdefault(row["rollout_id"], []).append(reward_of(row))
-        return [
-            Charged(rollout_of(row), rewards.get(row["rollout_id"], []), row["cost"])
-            for _, row in sorted(rows.items())
-        ]
+            for reward in sound(self._connection.rows(REWARDS_OF, (ids,)), reward_of):
+                rewards.setdefault(reward.rollout_id, []).append(reward)
+        return sound(
+            (row for _, row in sorted(rows.items())),
+            lambda row: Charged(rollout_of(row), rewards.get(row["rollout_id"], []), row["cost"]),
+        )
 
 
-def _monitor_of(row: Row) -> Monitor:
-    alarms = mapping_of(row["alarms"]).get("alarms")
-    known = tuple(alarms) if isinstance(alarms, list) else ()
-    return replace(record_of(Monitor, row, alarms=()), alarms=known)
+def monitor_of(row: Row) -> Monitor:
+    """Return the monitor in a row of ``monitors``. Raises: OddRowError."""
+    try:
+        alarms = mapping_of(row["alarms"])["alarms"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise odd_row("monitors", row["point"], error, column="alarms") from error
+    return record_of(Monitor, row, alarms=alarms)

@@ -1,10 +1,12 @@
 """Queries for rollouts: by filter, and by their ``seq`` for a report."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from tau_live.core.records import RolloutQuery
 from tau_live.store.records import ORDERS, Assignment, Choice, RolloutColumns
 from tau_live.store.sqlite.connection import Connection, Value, json_of
+from tau_live.store.sqlite.rows import columns_of_row, sound
 
 
 def total_of(query: RolloutQuery) -> str:
@@ -66,8 +68,8 @@ LONGEST_CONTEXT = 4096
 
 ROLLOUTS = """
 select seq, status, started_at, ended_at, total_reward, left_out,
-    iif(json_type(metadata, '$.cost_usd') in ('integer', 'real'),
-        cast(json_extract(metadata, '$.cost_usd') as real), null)
+    iif(json_valid(metadata), iif(json_type(metadata, '$.cost_usd') in ('integer', 'real'),
+        cast(json_extract(metadata, '$.cost_usd') as real), null), null)
 from rollouts where seq in (select value from json_each(?)) order by seq
 """
 
@@ -105,14 +107,15 @@ class SqliteSurveys:
 
     def rollouts(self, seqs: Sequence[int]) -> list[RolloutColumns]:
         """Return those of the rollouts that are stored, by ``seq``."""
-        return [RolloutColumns(*row) for row in self._connection.rows(ROLLOUTS, (json_of(seqs),))]
+        rows = self._connection.rows(ROLLOUTS, (json_of(seqs),))
+        return sound(rows, partial(columns_of_row, RolloutColumns, "rollouts"))
 
     def choices(self, seqs: Sequence[int], *, limit: int) -> list[Choice]:
         """Return at most ``limit`` of their decisions, in their order."""
         rows = self._connection.rows(CHOICES, (json_of(seqs), limit))
-        return [Choice(*row) for row in rows]
+        return sound(rows, partial(columns_of_row, Choice, "decisions"))
 
     def assignments(self, seqs: Sequence[int]) -> list[Assignment]:
         """Return their assignments, at every point."""
         rows = self._connection.rows(ASSIGNMENTS, (json_of(seqs),))
-        return [Assignment(row[0], row[1], bool(row[2]), row[3]) for row in rows]
+        return sound(rows, partial(columns_of_row, Assignment, "arms"))

@@ -1,10 +1,11 @@
 """The queue, the workers and the resources in SQLite."""
 
 from collections.abc import Mapping
+from functools import partial
 from sqlite3 import Row
 
 from tau_live.core import fault
-from tau_live.core.errors import DuplicateError, UnknownError
+from tau_live.core.errors import DuplicateError, OddRowError, UnknownError
 from tau_live.core.records import (
     ATTEMPT_ENDS,
     Attempt,
@@ -18,16 +19,23 @@ from tau_live.core.records import (
 )
 from tau_live.store.sqlite.batch import WRITE_ATTEMPT, SqliteBatch, values_of_attempt
 from tau_live.store.sqlite.connection import Connection, json_of
-from tau_live.store.sqlite.rows import INSERT_ROLLOUT, record_of, rollout_of, values_of_rollout
+from tau_live.store.sqlite.rows import (
+    INSERT_ROLLOUT,
+    record_of,
+    report,
+    rollout_of,
+    sound,
+    values_of_rollout,
+)
 
 CLAIM = """
 update rollouts set status = 'running', worker_id = :worker_id,
     started_at = coalesce(started_at, :at), attempt_count = attempt_count + 1
 where seq = (
-    select rollout_seq from queue where position = (select min(position) from queue)
+    select rollout_seq from queue join rollouts on seq = rollout_seq
+    where position > :after and status in ('queuing', 'requeuing') order by position limit 1
 )
-and status in ('queuing', 'requeuing')
-returning *
+returning *, (select position from queue where rollout_seq = seq) as position
 """
 
 OVERDUE_ATTEMPTS = """
@@ -89,28 +97,39 @@ class SqliteQueue:
 
         Live rollouts are never claimed. The rollout becomes running with this worker and
         begins a new attempt, preparing until its first heartbeat or span. Registers an unknown
-        worker.
+        worker. One whose row is odd stays where it is.
         """
-        with self._connection.begin():
-            row = self._connection.row(CLAIM, {"worker_id": worker_id, "at": at})
-            if row is None:
-                return None
-            fault.point("queue.claimed")
-            rollout = rollout_of(row)
-            attempt = Attempt(
-                rollout_id=rollout.rollout_id,
-                number=rollout.attempt_count,
-                status=AttemptStatus.PREPARING,
-                worker_id=worker_id,
-                started_at=at,
-                last_heartbeat_at=at,
-            )
-            self._connection.change("delete from queue where rollout_seq = ?", (rollout.seq,))
-            self._connection.change(
-                WRITE_ATTEMPT, values_of_attempt(attempt, rollout.seq, rollout.config)
-            )
-            touch_worker(self._connection, worker_id, at=at)
-            set_active_attempt(self._connection, worker_id, rollout.rollout_id, attempt.number)
+        after = 0
+        while True:
+            try:
+                with self._connection.begin():
+                    row = self._connection.row(
+                        CLAIM, {"worker_id": worker_id, "at": at, "after": after}
+                    )
+                    if row is None:
+                        return None
+                    after = row["position"]
+                    fault.point("queue.claimed")
+                    return self._begin(rollout_of(row), worker_id, at=at)
+            except OddRowError as error:  # its claim is undone
+                report(error)
+
+    def _begin(self, rollout: Rollout, worker_id: str, *, at: float) -> Claim:
+        """Begin a new attempt of a rollout that was claimed."""
+        attempt = Attempt(
+            rollout_id=rollout.rollout_id,
+            number=rollout.attempt_count,
+            status=AttemptStatus.PREPARING,
+            worker_id=worker_id,
+            started_at=at,
+            last_heartbeat_at=at,
+        )
+        self._connection.change("delete from queue where rollout_seq = ?", (rollout.seq,))
+        self._connection.change(
+            WRITE_ATTEMPT, values_of_attempt(attempt, rollout.seq, rollout.config)
+        )
+        touch_worker(self._connection, worker_id, at=at)
+        set_active_attempt(self._connection, worker_id, rollout.rollout_id, attempt.number)
         return Claim(rollout, attempt)
 
     def heartbeat(self, worker_id: str, rollout_id: str, number: int, *, at: float) -> bool:
@@ -212,10 +231,8 @@ class SqliteWorkers:
 
     def workers(self) -> list[Worker]:
         """Return every worker by id."""
-        return [
-            record_of(Worker, row)
-            for row in self._connection.rows("select * from workers order by worker_id")
-        ]
+        rows = self._connection.rows("select * from workers order by worker_id")
+        return sound(rows, partial(record_of, Worker))
 
 
 class SqliteResources:
@@ -233,7 +250,7 @@ class SqliteResources:
         return record_of(ResourcesVersion, rows[0])
 
     def latest(self) -> ResourcesVersion | None:
-        """Return the newest version, if there is any."""
+        """Return the newest version, if there is any. Raises: OddRowError."""
         row = self._connection.row("select * from resources order by version desc limit 1")
         return None if row is None else record_of(ResourcesVersion, row)
 

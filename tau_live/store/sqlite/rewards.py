@@ -3,15 +3,26 @@
 import math
 from sqlite3 import Row
 
+from tau_live.core.errors import OddRowError
 from tau_live.core.reasons import WhyNot
-from tau_live.core.records import LearnableRollout, Passed, Reward, Totals
+from tau_live.core.records import (
+    LearnableRollout,
+    Passed,
+    Reward,
+    Rollout,
+    RolloutStatus,
+    Totals,
+)
 from tau_live.rl.throttle import yield_between
 from tau_live.store.sqlite.connection import Connection, Parameters, json_of
 from tau_live.store.sqlite.rows import (
     DECISION,
     decision_of,
+    odd_row,
+    report,
     reward_of,
     rollout_of,
+    sound,
 )
 
 OVERDUE = """
@@ -26,10 +37,24 @@ select rollout_seq, ended_at from awaiting join rollouts on seq = rollout_seq
 where ended_at > :after
 """
 
-READY_COUNT = """
+GIVEN = """coalesce(nullif(max(
+    coalesce((select value from sequences where name = 'ready'), 0),
+    coalesce((
+        select ready_seq from rollouts where ready_seq is not null order by ready_seq desc limit 1
+    ), 0)
+), 0), 9e18)"""
+"""The last ``ready_seq`` that was given.
+
+A watermark beyond it is odd, and would end learning; a place beyond it would be due for ever.
+"""
+
+UPTO = f"coalesce(:upto, {GIVEN})"
+"""The last place that counts."""
+
+READY_COUNT = f"""
 select count(*) from (
     select 1 from ready_points
-    where point = :point and ready_seq > :after and ready_seq <= coalesce(:upto, 9e18) limit :limit
+    where point = :point and ready_seq > :after and ready_seq <= {UPTO} limit :limit
 )
 """
 
@@ -62,11 +87,18 @@ select point from points where point <> '' order by point
 AMONG = 1_000
 """How many of the newest rollouts are searched for settled ones."""
 
-TOTALS = """
+
+def finite(column: str) -> str:
+    """Return the condition that a column holds a finite number."""
+    return f"typeof({column}) = 'real' and abs({column}) < 9e999"
+
+
+TOTALS = f"""
 select count(*) as number, sum(total_reward < :low or total_reward > :high) as outside,
     min(total_reward) as lowest, max(total_reward) as highest
 from (
-    select rollout_id, total_reward from rollouts where ready_seq is not null
+    select rollout_id, total_reward from rollouts
+    where ready_seq is not null and {finite("total_reward")}
     order by ready_seq desc limit :of
 ) as newest
 where not exists (
@@ -86,11 +118,11 @@ select coalesce(sum(missing), 0) as missing, count(*) as settled from (
 )
 """
 
-BY_NAME = """
+BY_NAME = f"""
 select name, min(value) as lowest, max(value) as highest from (
     select name, value, source from rewards order by seq desc limit :of
 )
-where value is not null and source <> :without group by name order by name
+where {finite("value")} and source <> :without group by name order by name
 """
 
 
@@ -105,7 +137,7 @@ class SqliteRewards:
         rows = self._connection.rows(
             "select * from rewards where rollout_id = ? order by seq", (rollout_id,)
         )
-        return [reward_of(row) for row in rows]
+        return sound(rows, reward_of)
 
     def redate(self, *, before: float, after: float) -> int:
         """Correct the waits of rollouts after a jump of the clock; return how many were moved.
@@ -193,12 +225,18 @@ class SqliteRewards:
 
     def became_ready(self) -> int:
         """Return how many rollouts have become ready so far, including those deleted since."""
-        return self._connection.count("select value from sequences where name = 'ready'")
+        row = self._connection.row(
+            """
+            select max(value, 0) as value from sequences
+            where name = 'ready' and typeof(value) = 'integer'
+            """
+        )
+        return row["value"] if row else 0
 
     def newest_at(self) -> float | None:
         """Return when the newest reward was given, in epoch seconds; ``None`` before the first."""
         row = self._connection.row(
-            "select at from rewards where seq = (select max(seq) from rewards)"
+            "select at from rewards where typeof(at) = 'real' order by seq desc limit 1"
         )
         return row["at"] if row else None
 
@@ -233,31 +271,29 @@ class SqliteRewards:
 
         With their decisions at every point. ``newest`` takes the last ``limit`` of them instead
         of the first (still in ascending order). An empty point asks for those without a decision.
+
+        One with an odd row, of its own or of a decision or reward, is there without a total,
+        decisions and rewards: nothing is learned from it, and a watermark goes past it.
         """
         with self._connection.reading():
             ready = self._connection.rows(
-                ready_sql("rollouts.*", newest=newest, bounded=upto is not None),
+                ready_sql("rollouts.*", newest=newest),
                 {"point": point, "after": after, "upto": upto, "limit": limit},
             )
-            ready.sort(key=lambda row: row["ready_seq"])
-            rollouts = [rollout_of(row) for row in yield_between(ready)]
-            ids = {rollout.seq: rollout.rollout_id for rollout in rollouts}
-            decisions = self._group(DECISIONS_OF, json_of(list(ids)), "rollout_seq")
-            rewards = self._group(REWARDS_OF, json_of(list(ids.values())), "rollout_id")
+            ready.sort(key=lambda row: row["place"])
+            keys = [row["seq"] for row in ready], [row["rollout_id"] for row in ready]
+            decisions = self._group(DECISIONS_OF, json_of(keys[0]), "rollout_seq")
+            rewards = self._group(REWARDS_OF, json_of(keys[1]), "rollout_id")
         return [
-            LearnableRollout(
-                rollout,
-                [decision_of(row, rollout.rollout_id) for row in decisions.get(rollout.seq, [])],
-                [reward_of(row) for row in rewards.get(rollout.rollout_id, [])],
-            )
-            for rollout in yield_between(rollouts)
+            learnable_of(row, decisions.get(row["seq"], []), rewards.get(row["rollout_id"], []))
+            for row in yield_between(ready)
         ]
 
     def ready_summary(
         self, point: str, *, after: int, limit: int, newest: bool = False, upto: int | None = None
     ) -> Passed:
         """Return a summary of ``ready_rollouts`` without reading any of them."""
-        ready = ready_sql(PLACES, newest=newest, bounded=upto is not None)
+        ready = ready_sql(PLACES, newest=newest)
         [summary] = self._connection.rows(
             PASSED.format(ready), {"point": point, "after": after, "upto": upto, "limit": limit}
         )
@@ -268,6 +304,33 @@ class SqliteRewards:
         for row in yield_between(self._connection.rows(sql, (keys,))):
             groups.setdefault(row[column], []).append(row)
         return groups
+
+
+def learnable_of(row: Row, decisions: list[Row], rewards: list[Row]) -> LearnableRollout:
+    """Return a ready rollout from its row, with its place, and the rows of its own."""
+    try:
+        if row["rollout_id"] is None:
+            missing = ValueError("it belongs to no row of rollouts")
+            raise odd_row("ready_points", row["rollout_seq"], missing, column="rollout_seq")
+        rollout = rollout_of(row)
+        if rollout.ready_seq != row["place"]:
+            problem = ValueError(f"it is {rollout.ready_seq}, and {row['place']} in ready_points")
+            raise odd_row("rollouts", rollout.rollout_id, problem, column="ready_seq")
+        return LearnableRollout(
+            rollout,
+            [decision_of(decision, rollout.rollout_id) for decision in decisions],
+            [reward_of(reward) for reward in rewards],
+        )
+    except OddRowError as error:
+        report(error)
+    name = str(row["rollout_id"] or f"#{row['rollout_seq']}")
+    odd = Rollout(
+        rollout_id=name,
+        status=RolloutStatus.FAILED,
+        seq=row["rollout_seq"],
+        ready_seq=row["place"],
+    )
+    return LearnableRollout(odd, [], [])
 
 
 DECISIONS_OF = f"""
@@ -285,7 +348,8 @@ def mean_sql(*, newest: bool) -> str:
     """Return the statement for the mean of the first or last totals."""
     return f"""
     select avg(total_reward) as mean from (
-        select total_reward from rollouts where ready_seq is not null
+        select total_reward from rollouts
+        where ready_seq is not null and {finite("total_reward")}
         order by ready_seq {"desc" if newest else "asc"} limit ?
     )
     """
@@ -297,7 +361,7 @@ from ({})
 """
 
 PLACES = """
-ready_points.ready_seq as place, max(
+max(
     coalesce(ended_at, 0.0),
     coalesce(
         (select max(at) from rewards where rewards.rollout_id = rollouts.rollout_id), ended_at, 0.0
@@ -306,12 +370,12 @@ ready_points.ready_seq as place, max(
 """
 
 
-def ready_sql(columns: str, *, newest: bool, bounded: bool) -> str:
+def ready_sql(columns: str, *, newest: bool) -> str:
     """Return the statement that finds ready rollouts at a point, without their decisions."""
     return f"""
-    select {columns} from ready_points
-    join rollouts on seq = rollout_seq
+    select {columns}, rollout_seq, ready_points.ready_seq as place from ready_points
+    left join rollouts on seq = rollout_seq
     where point = :point and ready_points.ready_seq > :after
-    {"and ready_points.ready_seq <= :upto" if bounded else ""}
+    and ready_points.ready_seq <= {UPTO}
     order by ready_points.ready_seq {"desc" if newest else "asc"} limit :limit
     """

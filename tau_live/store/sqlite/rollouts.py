@@ -20,6 +20,7 @@ from tau_live.store.sqlite.rows import (
     ATTEMPT,
     attempt_of,
     rollout_of,
+    sound,
     span_of,
 )
 
@@ -34,14 +35,14 @@ class SqliteRollouts:
         self._connection = connection
 
     def rollout(self, rollout_id: str) -> Rollout:
-        """Return one rollout. Raises: UnknownError."""
+        """Return one rollout. Raises: UnknownError, OddRowError."""
         rollout = self.find_rollout(rollout_id)
         if rollout is None:
             raise UnknownError("rollout", rollout_id)
         return rollout
 
     def find_rollout(self, rollout_id: str) -> Rollout | None:
-        """Return one rollout, or ``None``."""
+        """Return one rollout, or ``None``. Raises: OddRowError."""
         row = self._connection.row("select * from rollouts where rollout_id = ?", (rollout_id,))
         return None if row is None else rollout_of(row)
 
@@ -52,9 +53,11 @@ class SqliteRollouts:
 
     def counts_by_status(self) -> dict[RolloutStatus, int]:
         """Return how many rollouts have each status; takes the same time however many there are."""
-        rows = self._connection.rows("select status, total from status_counts")
+        rows = self._connection.rows(
+            "select status, total from status_counts where typeof(total) = 'integer'"
+        )
         counts = {row["status"]: row["total"] for row in rows}
-        return {status: counts.get(status.value, 0) for status in RolloutStatus}
+        return {status: max(0, counts.get(status.value, 0)) for status in RolloutStatus}
 
     def query(self, query: RolloutQuery) -> Page:
         """Return the page of rollouts that match, and how many match in all.
@@ -66,7 +69,7 @@ class SqliteRollouts:
         with self._connection.reading():
             rows = self._connection.rows(sql, parameters)
             total = self._connection.count(total_of(query), parameters)
-        return Page([rollout_of(row) for row in rows], total)
+        return Page(sound(rows, rollout_of), total)
 
     def attempts(self, rollout_id: str) -> list[Attempt]:
         """Return the attempts of a rollout by number."""
@@ -77,7 +80,7 @@ class SqliteRollouts:
             """,
             (rollout_id,),
         )
-        return [attempt_of(row, rollout_id) for row in rows]
+        return sound(rows, lambda row: attempt_of(row, rollout_id))
 
     def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
         """Return the spans of a rollout (or of one attempt) in the order of arrival."""
@@ -89,7 +92,7 @@ class SqliteRollouts:
             """,
             {"rollout_id": rollout_id, "number": number},
         )
-        return [span_of(row, rollout_id) for row in yield_between(rows)]
+        return sound(yield_between(rows), lambda row: span_of(row, rollout_id))
 
     def open_rollouts(self, owner: str) -> list[str]:
         """Return the ids of the rollouts of a process that are not at their end."""
@@ -135,5 +138,6 @@ order by rollout_id limit ?
 OPEN_ROLLOUTS = f"select rollout_id from rollouts where owner = ? and {OPEN_STATUSES} order by seq"
 
 OWNERS = f"""
-select distinct owner from rollouts where owner is not null and {OPEN_STATUSES} order by owner
+select distinct owner from rollouts
+where owner is not null and {OPEN_STATUSES} and typeof(owner) = 'text' order by owner
 """

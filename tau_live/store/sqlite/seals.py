@@ -398,7 +398,7 @@ class SqliteSeals:
             detail = f"it is {row['status']}, although it had ended and was not tried again"
             yield Finding("status", f"rollout {row['rollout_id']}", detail)
         for row in self._connection.stream(WRONG_NUMBERS):
-            ahead = row["value"] is not None and row["value"] > row["most"]
+            ahead = isinstance(row["value"], int) and row["value"] > row["most"]
             used = f"no more than {row['most']}" if ahead else f"{row['given']}"
             detail = f"it is at {row['value']}, and {used} was given already"
             yield Finding("sequence", f"the numbering {row['name']!r}", detail)
