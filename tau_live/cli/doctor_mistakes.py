@@ -247,6 +247,15 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "`tau-live set-aside` keeps it and starts an empty one.",
             "{advice}",
         ),
+        "odd-row": Mistake(
+            "rows", FAIL,
+            "A row of the store holds what tau-live never writes: it was edited, or its page is "
+            "damaged. It is not used.",
+            "Correct it with `sqlite3`; `tau-live verify` shows what else was changed. A learner "
+            "whose row of `trials` is odd is stopped: `tau-live policy exposure POINT 5%` starts "
+            "it again.",
+            "correct it with `sqlite3`; `tau-live verify` shows what else was changed",
+        ),
         "store-schema-changed": Mistake(
             "schema", FAIL,
             "A table, trigger, view or index of the store is not as tau-live made it.",

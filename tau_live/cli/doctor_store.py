@@ -51,6 +51,9 @@ from tau_live.store.roles import Store
 
 WAIT_S = 1.0
 CHECK_S = 3.0
+MOST_ODD = 5
+"""How many odd rows of a table are listed."""
+
 LEAST_DISK_BYTES = 200 * 1024 * 1024
 
 LARGE_BYTES = 1_000_000_000
@@ -257,6 +260,7 @@ def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
     yield _rewards_sent(store)
     yield from _drops(store, file, now=now)
     yield _integrity(store)
+    yield from _odd_rows(store)
     yield _writable(file)
     for process, silence_s in silent_processes(store, now=now).items():
         yield mistake(
@@ -355,6 +359,20 @@ def _integrity(store: Store) -> Check:
     if damage is None:
         return Check("integrity", OK, f"no damage found within {CHECK_S:g} s")
     return Check("integrity", OK, "every page is intact")
+
+
+def _odd_rows(store: Store) -> Iterator[Check]:
+    """Yield the rows that hold what tau-live never writes, the newest of each table."""
+    odd = store.odd_rows(deadline=time.monotonic() + CHECK_S, most=MOST_ODD)
+    for row in odd.rows:
+        column = f"{row.column}: " if row.column else ""
+        yield mistake("odd-row", f"{row.table} '{row.key}': {column}{row.problem}")
+    for table, count in odd.counts.items():
+        if count > MOST_ODD:
+            yield mistake("odd-row", f"{table}: {number(count - MOST_ODD)} more")
+    if not odd.rows:
+        within = "" if odd.complete else f" within {CHECK_S:g} s"
+        yield Check("rows", OK, f"no odd row found{within}")
 
 
 def _writable(file: Path) -> Check:

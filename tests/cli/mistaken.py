@@ -17,7 +17,7 @@ from tau_live.cli.init import project
 from tau_live.core.plugins import PluginReport
 from tau_live.core.processes import PROCESSES, this_process
 from tau_live.core.reasons import Part, Pause
-from tau_live.core.records import Monitor
+from tau_live.core.records import Monitor, MonitorNumbers
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.operate.stops import Notices
@@ -249,6 +249,12 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
         opened.write(b"\xff" * 8)
 
 
+@makes("odd-row")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    with closing(connect(file, busy_timeout_s=1.0, read_only=False)) as connection:
+        connection.change("update trials set evidence = '{' where point = 'model'")
+
+
 @makes("store-schema-changed")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with closing(connect(file, busy_timeout_s=1.0, read_only=False)) as connection:
@@ -371,7 +377,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 @makes("rewards-beyond")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with writing(file) as store:
-        numbers = {"outliers": 3, "limits": [0.0, 1.0]}
+        numbers: MonitorNumbers = {"outliers": 3, "limits": (0.0, 1.0)}
         store.monitors.save(Monitor(point="tools", watermark=1, numbers=numbers), {})
 
 

@@ -23,6 +23,7 @@ from tau_live.store.sqlite.batch import SqliteBatch
 from tau_live.store.sqlite.connection import Connection, Synchronous, connect
 from tau_live.store.sqlite.decisions import SqliteDecisions, SqliteTrials
 from tau_live.store.sqlite.export import export_rows
+from tau_live.store.sqlite.odd_rows import OddRows, odd_rows
 from tau_live.store.sqlite.operations import (
     SqliteAlerts,
     SqliteAudit,
@@ -194,6 +195,15 @@ class SqliteStore:
             deadline: Seconds of the monotonic clock at which to give up and return ``None``.
         """
         return self._connection.damage(deadline=deadline)
+
+    def odd_rows(self, *, deadline: float, most: int) -> OddRows:
+        """Return the rows that hold what no version of tau-live writes.
+
+        Args:
+            deadline: Seconds of the monotonic clock at which to give up.
+            most: How many rows of a table are returned; the others are counted.
+        """
+        return odd_rows(self._connection, deadline=deadline, most=most)
 
     def export(self) -> Iterator[ExportRow]:
         """Yield every row that a recording determines, in a fixed order.
