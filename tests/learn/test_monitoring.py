@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from tau_live.core.reasons import WhyNot
-from tau_live.core.records import Monitor, MonitorNumbers, RolloutStatus
+from tau_live.core.records import (
+    LearnableRollout,
+    Monitor,
+    MonitorNumbers,
+    Rollout,
+    RolloutStatus,
+)
 from tau_live.core.settings import Settings
 from tau_live.learn.monitoring import (
     FEWEST,
@@ -14,6 +20,7 @@ from tau_live.learn.monitoring import (
     MissingWatch,
     Reason,
     drift_of,
+    figures,
     monitor_figures,
 )
 from tau_live.operate.alert_rules import incidents_in
@@ -82,6 +89,23 @@ def test_charts_that_make_no_sense_begin_anew(numbers: MonitorNumbers) -> None:
 
     assert drift_of(monitor) == Drift.none()
     assert monitor_figures(monitor).rollouts == 0
+
+
+def test_stored_figures_that_make_no_sense_are_not_shown() -> None:
+    monitor = Monitor(
+        point="model", numbers={"figures": {"rollouts": "x"}, "limits": (0.0, 2.0), "outliers": 3}
+    )
+
+    shown = monitor_figures(monitor)
+
+    assert (shown.rollouts, shown.highest_reward, shown.outliers) == (0, 2.0, 3)
+
+
+def test_a_rollout_whose_total_cannot_be_read_is_in_no_mean() -> None:
+    known = Rollout(rollout_id="a", total_reward=2.0)
+    both = [LearnableRollout(one, [], []) for one in (known, Rollout(rollout_id="b"))]
+
+    assert figures(both, "model", costs=[None, None]).reward_mean == 2.0
 
 
 def test_charts_are_remembered_bit_for_bit() -> None:

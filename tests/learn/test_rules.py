@@ -6,7 +6,8 @@ from pathlib import Path
 from msgspec import structs
 
 from tau_live.core.records import Trial
-from tau_live.learn.promotion.rules import Move, Step
+from tau_live.core.settings import Settings
+from tau_live.learn.promotion.rules import Move, Step, evidence_of, finding_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import reward
 from tests.trialled import (
@@ -293,3 +294,10 @@ def test_a_violation_that_an_operator_has_seen_does_not_stop_the_learner_again(
     steps = advanced(store, settings)
 
     assert steps == []
+
+
+def test_evidence_that_cannot_be_read_proves_nothing_and_begins_anew(path: Path) -> None:
+    trial = Trial(point="model", evidence={"test": 1.0}, test=3)
+
+    assert finding_of(trial, Settings(store=path, reward_range=(0.0, 1.0))) is None
+    assert evidence_of(trial, rewards=(0.0, 1.0)).test == 4

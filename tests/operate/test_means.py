@@ -36,6 +36,10 @@ def test_the_interval_is_students(count: int, quantile: float) -> None:
     assert found.upper - found.mean == pytest.approx(reach, rel=5e-4)
 
 
+def test_numbers_beyond_those_learned_from_are_left_out() -> None:
+    assert mean_of([1.0, 1.0, 1e300, -1e300, math.inf]) == Mean(count=2, mean=1.0)
+
+
 def test_the_interval_holds_the_truth_19_times_out_of_20() -> None:
     rng = np.random.default_rng(0)
 

@@ -103,6 +103,19 @@ def test_a_wait_that_is_over_is_settled(store: Store) -> None:
     assert store.rollouts.rollout(R).total_reward == 0.0
 
 
+def test_an_odd_run_keeps_no_other_from_being_settled(store: Store) -> None:
+    collector = collecting.Collector(store, rewarding=Waiting(), owner=None)
+    with store.begin():
+        collector.apply([start(), end()])
+        collector.apply([start(run="other"), end(run="other")])
+    store._connection.change("update rollouts set reason = 'nonsense' where seq = 1")
+
+    expired = collector.expire(20.0)
+
+    [other] = store.rollouts.query(RolloutQuery()).rollouts
+    assert (expired, other.run_id, other.total_reward) == (2, "other", 0.0)
+
+
 def test_a_run_that_is_tried_again_meanwhile_is_not_settled(store: Store) -> None:
     collector = collecting.Collector(store, rewarding=Waiting(), owner=None)
     with store.begin():

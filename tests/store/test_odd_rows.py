@@ -296,7 +296,21 @@ def test_odd_spans_and_rewards_of_a_run_are_left_out(store: SqliteStore) -> None
     assert seen == (["s-2"], ["solved"])
     assert [one.span_id for one in store.rollouts.spans(LIVE)] == ["s-2"]
     assert [one.name for one in store.rewards.rewards(LIVE)] == ["solved"]
-    assert len(recent_rows(store.path, limit=9).rewards) == 2
+
+
+def test_recent_rows_leave_out_odd_ones(store: SqliteStore) -> None:
+    ready(store, "a", "model", "tools")
+    for name in ("solved", "liked"):
+        writes(store).add_reward(reward(1.0, "a", name=name))
+    odd(
+        store,
+        "update decisions set at = 9e999 where point = 'tools'",
+        "update rewards set at = -9e999 where name = 'liked'",
+    )
+
+    recent = recent_rows(store.path, limit=9)
+
+    assert ([row.point for row in recent.decisions], len(recent.rewards)) == (["model"], 1)
 
 
 def test_totals_counts_and_surveys_leave_out_what_is_no_number(store: SqliteStore) -> None:
