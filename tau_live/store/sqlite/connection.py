@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import Event, RLock, Timer
+from threading import TIMEOUT_MAX, Event, RLock, Timer
 from typing import Literal
 
 import msgspec
@@ -291,7 +291,8 @@ class Connection(AbstractContextManager[None]):
     @contextmanager
     def ending_at(self, deadline: float) -> Iterator[None]:
         """End what is read inside at a time of the monotonic clock, without an error."""
-        end = Timer(max(0.0, deadline - time.monotonic()), self.raw.interrupt)
+        left = min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
+        end = Timer(left, self.raw.interrupt)
         end.start()  # a progress handler is not called while one tree is read
         try:
             yield

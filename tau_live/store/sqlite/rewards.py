@@ -236,7 +236,10 @@ class SqliteRewards:
     def newest_at(self) -> float | None:
         """Return when the newest reward was given, in epoch seconds; ``None`` before the first."""
         row = self._connection.row(
-            "select at from rewards where typeof(at) = 'real' order by seq desc limit 1"
+            """
+            select iif(typeof(at) = 'real', at, null) as at from rewards
+            where seq = (select max(seq) from rewards)
+            """
         )
         return row["at"] if row else None
 
