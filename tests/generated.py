@@ -70,7 +70,7 @@ ROW_TYPES: Mapping[str, type] = {
     "decisions": rollouts.Decision,
     "rewards": rollouts.Reward,
     "workers": records.Worker,
-    "resources": records.ResourcesVersion,
+    "resources": records.Resource,
     "policies": records.PolicyVersion,
     "in_service": records.InService,
     "trials": records.Trial,

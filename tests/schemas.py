@@ -37,7 +37,7 @@ NUMBER = """
     last_reward_at started_at total_reward upper used_mb value happened seconds difference silent
 """
 WORDS = """
-    reward_made_up
+    reward_made_up queue
     action advice algorithm answer applied arm audit changed check children chosen code column
     comment decision_id default detail diff direction doubts error_message error_type event
     execution file files format found fragment gate head help host imported key key_id kind label
@@ -60,7 +60,7 @@ NULL = """
     rollouts role run_reward session_id sha256 share since skipped_reason standard_error started_at
     last_reward_at stopped total_reward update upper value verdict version why why_not worker_id
     chosen applied
-    reward_made_up
+    reward_made_up queue
     default allowed exploit_only probabilities information median_days ninetieth
     ninetieth_days spread low high used_mb shift
     highest_reward lowest_reward
@@ -74,6 +74,8 @@ LISTS: Mapping[str, str] = {
 """Keys whose value is a list although their path does not say so."""
 
 EXACT: Mapping[str, object] = {
+    "rollouts[].resources.*": "integer",
+    "rollout.resources.*": "integer",
     "agreement.*.host.*": "number",
     "alert.version": "string",
     "trials.*.missing.learner": ["number", "null"],

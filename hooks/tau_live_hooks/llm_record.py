@@ -110,7 +110,7 @@ class HostRun:
             parent=parent,
             host=HOST,
             fields={**llm_events.start_of(self._prompt, self._model), "trigger": trigger},
-            **({} if resumed is None else {"resumed": {"resume_key": resumed[1]}}),
+            resumed={"resume_key": resumed[1]} if resumed else None,
         )
         self.book = RunBook(runtime, handle)
         self.choices = RoutedChoices(runtime, handle) if runtime.settings.act else None

@@ -19,7 +19,10 @@ ROLLOUT: Keys = {
     "mode": "train, val, test; null for a live one",
     "reason": "why it ended",
     "error_type": "the class of the error that it failed with",
+    "queue": "the queue that it was put into; null for a live one",
     "input**": "input of a queued rollout",
+    "output**": "the result that its worker handed back",
+    "resources.*": "the versions of the resources that it is made with, by name",
     "config**": "retry settings",
     "metadata**": "open-ended",
     "owner": "the process that records it",
@@ -43,6 +46,7 @@ ATTEMPT: Keys = {
     "last_heartbeat_at": "epoch seconds",
     "ended_at": "epoch seconds",
     "error_message": "what went wrong",
+    "owner": "the process that works on it, if it was claimed",
 }
 SPAN: Keys = {
     "rollout_id": "the rollout",

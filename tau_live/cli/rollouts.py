@@ -130,7 +130,7 @@ def rollouts(  # noqa: PLR0913  # one for each option
     by the beginning of its id.
     """
     query = RolloutQuery(
-        statuses=[RolloutStatus(word) for word in status],
+        statuses=[RolloutStatus(word) for word in status] or None,
         mode=None if mode is None else RolloutMode(mode),
         host=host,
         name=name,

@@ -149,6 +149,24 @@ class DuplicateError(StoreError):
         self.id = id_
 
 
+class ConflictError(StoreError):
+    """Somebody else was quicker: the version is not the expected one.
+
+    Attributes:
+        kind: What has the version, such as ``resource``.
+        id: Its id.
+        expected: The version that the caller knew.
+        actual: The version that it has.
+    """
+
+    def __init__(self, kind: str, id: str, *, expected: int, actual: int) -> None:  # noqa: A002  # as the others
+        super().__init__(f"{kind} '{id}' is at version {actual}, not {expected}")
+        self.kind = kind
+        self.id = id
+        self.expected = expected
+        self.actual = actual
+
+
 class InvalidTransitionError(StoreError):
     """The lifecycle does not allow the transition.
 

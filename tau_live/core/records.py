@@ -9,9 +9,10 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from hashlib import sha1
 from json.encoder import encode_basestring_ascii
+from pathlib import Path
 from sys import float_info
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple, TypedDict
+from typing import Annotated, Literal, NamedTuple, Protocol, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -19,6 +20,12 @@ import msgspec
 from tau_live.core.sanitize import JsonObject
 
 NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
+
+QUEUE_HOST = "queue"
+"""The host of rollouts that were enqueued; their run ids are their rollout ids."""
+
+LIVE = "live-"
+"""How the ids of live rollouts begin."""
 
 IMPORTED = "import"
 """The source of imported decisions."""
@@ -94,6 +101,7 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
         {
             RolloutStatus.PREPARING,
             RolloutStatus.RUNNING,
+            RolloutStatus.FAILED,
             RolloutStatus.CANCELLED,
             RolloutStatus.REQUEUING,
         }
@@ -116,7 +124,12 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
     ),
     RolloutStatus.FAILED: frozenset({RolloutStatus.REQUEUING, RolloutStatus.CANCELLED}),
     RolloutStatus.REQUEUING: frozenset(
-        {RolloutStatus.PREPARING, RolloutStatus.RUNNING, RolloutStatus.CANCELLED}
+        {
+            RolloutStatus.PREPARING,
+            RolloutStatus.RUNNING,
+            RolloutStatus.FAILED,
+            RolloutStatus.CANCELLED,
+        }
     ),
     RolloutStatus.SUCCEEDED: frozenset(),
     RolloutStatus.CANCELLED: frozenset(),
@@ -166,12 +179,17 @@ def attempt_may_become(new: AttemptStatus) -> tuple[AttemptStatus, ...]:
 
 @lru_cache(maxsize=4_096)  # called for every event of a run
 def rollout_id_of(host: str, run_id: str) -> str:
-    """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of host and run."""
+    """Return the id under which a host's run is stored: ``live-`` and a UUIDv5 of host and run.
+
+    A rollout of a queue has the id that it was enqueued with, which no live rollout can have.
+    """
+    if host == QUEUE_HOST and not run_id.startswith(LIVE):
+        return run_id
     name = f"[{encode_basestring_ascii(host)}, {encode_basestring_ascii(run_id)}]"
     digest = sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]  # as ``uuid.uuid5``, in a third of the time
     last = f"{variant}{digest[17:20]}-{digest[20:32]}"
-    return f"live-{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{last}"
+    return f"{LIVE}{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{last}"
 
 
 def attempt_id_of(rollout_id: str, attempt: int) -> str:
@@ -184,6 +202,9 @@ def decision_id_of(rollout_id: str, attempt: int, ordinal: int) -> str:
     return f"{rollout_id}:attempt-{attempt}:decision-{ordinal}"
 
 
+LONGEST_BACKOFF_S = 3_600.0
+
+
 class RolloutConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The retry settings of a queued rollout.
 
@@ -193,6 +214,8 @@ class RolloutConfig(msgspec.Struct, frozen=True, kw_only=True):
         timeout_s: An attempt that runs longer is ended as ``timeout``; ``None`` is no limit.
         unresponsive_s: An attempt without a heartbeat or span for longer is ended as
             ``unresponsive``; ``None`` is no limit.
+        backoff_s: How long a rollout waits before its second attempt; twice as long before each
+            further one, at most ``LONGEST_BACKOFF_S``.
     """
 
     max_attempts: int = 1
@@ -203,6 +226,7 @@ class RolloutConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     timeout_s: Finite | None = None
     unresponsive_s: Finite | None = None
+    backoff_s: Finite = 0.0
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
@@ -211,6 +235,15 @@ class RolloutConfig(msgspec.Struct, frozen=True, kw_only=True):
             limit = getattr(self, name)
             if limit is not None and not limit > 0:
                 raise ValueError(f"{name} must be above 0, got {limit!r}")
+        if not 0.0 <= self.backoff_s <= LONGEST_BACKOFF_S:
+            raise ValueError(
+                f"backoff_s must be from 0 to {LONGEST_BACKOFF_S:g}, got {self.backoff_s!r}"
+            )
+
+    def backoff_after(self, attempts: int) -> float:
+        """Return the seconds to wait after that many attempts, at least one."""
+        doublings = min(attempts - 1, 64)
+        return float(min(self.backoff_s * 2**doublings, LONGEST_BACKOFF_S))
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,7 +260,10 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         mode: ``train``, ``val``, ``test``; ``None`` for a live one.
         reason: Why it ended; ``None`` while it has not.
         error_type: The class of the error it failed with.
+        queue: The queue that it was put into; ``None`` if it never was in one.
         input: Input of a queued rollout, open-ended JSON data.
+        output: The result that its worker handed back, open-ended JSON data.
+        resources: The versions of the resources that it is made with, by name.
         config: Its retry settings.
         metadata: Open-ended JSON data.
         owner: The process that records it; ``None`` if no process owns it.
@@ -242,7 +278,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rollout_id: str
-    host: str = "queue"
+    host: str = QUEUE_HOST
     run_id: str = ""
     session_id: str | None = None
     parent_id: str | None = None
@@ -251,7 +287,10 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     mode: RolloutMode | None = None
     reason: Reason | None = None
     error_type: str | None = None
+    queue: str | None = None
     input: object = None
+    output: object = None
+    resources: Mapping[str, int] = msgspec.field(default_factory=dict)
     config: RolloutConfig = msgspec.field(default_factory=RolloutConfig)
     metadata: JsonObject = msgspec.field(default_factory=dict)
     owner: str | None = None
@@ -263,6 +302,15 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     ready_seq: Natural | None = None
     total_reward: float | None = None
     run_reward: float | None = None
+
+    def status_after(self, end: AttemptStatus) -> RolloutStatus:
+        """Return its status once its newest attempt has ended: done, failed, or requeued."""
+        if end is AttemptStatus.SUCCEEDED:
+            return RolloutStatus.SUCCEEDED
+        has_left = self.attempt_count < self.config.max_attempts
+        if has_left and end in self.config.retry_on and self.queue is not None:
+            return RolloutStatus.REQUEUING
+        return RolloutStatus.FAILED
 
 
 RESUMED = "/resume-"
@@ -282,6 +330,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         last_heartbeat_at: Epoch seconds, UTC; a span counts as a heartbeat.
         ended_at: Epoch seconds, UTC; ``None`` while it runs.
         error_message: Its error, if it failed.
+        owner: The process that works on it, if it was claimed.
     """
 
     rollout_id: str
@@ -293,6 +342,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     last_heartbeat_at: Finite
     ended_at: Finite | None = None
     error_message: str | None = None
+    owner: str | None = None
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -428,9 +478,9 @@ class RolloutQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which rollouts, in which order, and which page of them.
 
     Attributes:
-        statuses: Only these; empty is all.
+        statuses: Only these; ``None`` is all.
         mode: Only this one.
-        ids: Only these; empty is all.
+        ids: Only these; ``None`` is all.
         host: Only of this host.
         name: Only of this name.
         session_id: Only of this session.
@@ -445,9 +495,9 @@ class RolloutQuery(msgspec.Struct, frozen=True, kw_only=True):
         offset: How many to skip.
     """
 
-    statuses: Sequence[RolloutStatus] = ()
+    statuses: Sequence[RolloutStatus] | None = None
     mode: RolloutMode | None = None
-    ids: Sequence[str] = ()
+    ids: Sequence[str] | None = None
     host: str | None = None
     name: str | None = None
     session_id: str | None = None
@@ -468,34 +518,112 @@ class Page(NamedTuple):
     total: int
 
 
+class Claims(Protocol):
+    """The queue that a claim was taken from."""
+
+    @property
+    def path(self) -> Path:
+        """The file of the store."""
+
+    def finish(  # noqa: D102  # see ``SqliteQueue``
+        self,
+        rollout_id: str,
+        number: int,
+        status: AttemptStatus,
+        *,
+        error_message: str | None = None,
+        output: object = None,
+        retry_after_s: float | None = None,
+    ) -> RolloutStatus: ...
+
+    def cancel(self, rollout_id: str, *, number: int | None = None) -> bool:  # noqa: D102
+        ...
+
+
 class Claim(NamedTuple):
-    """A rollout claimed by a worker, and its attempt."""
+    """A rollout claimed by a worker, and its attempt.
+
+    Attributes:
+        rollout: The rollout.
+        attempt: Its attempt.
+        queue: The queue that it was taken from.
+    """
 
     rollout: Rollout
     attempt: Attempt
+    queue: Claims
+
+    def finish(
+        self,
+        status: AttemptStatus | str = AttemptStatus.SUCCEEDED,
+        *,
+        output: object = None,
+        error_message: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> RolloutStatus:
+        """End the attempt, as ``finish`` of the queue does, and return the rollout's status."""
+        return self.queue.finish(
+            self.rollout.rollout_id,
+            self.attempt.number,
+            AttemptStatus(status),
+            output=output,
+            error_message=error_message,
+            retry_after_s=retry_after_s,
+        )
+
+
+class WorkerStatus(StrEnum):
+    """The status of a worker."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    GONE = "gone"
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that takes rollouts from the queue."""
+    """A worker that takes rollouts from queues.
+
+    Attributes:
+        worker_id: Its id.
+        status: ``idle``, ``busy``, or ``gone``: its process is, or its attempt ran out of time.
+        owner: Its process; ``None`` if it named none.
+        registered_at: Epoch seconds, UTC, like all that follow.
+        last_heartbeat_at: The last sign of life.
+        claimed_at: When it last claimed or found nothing; ``None`` before.
+        busy_at: When it last began an attempt; ``None`` before.
+        idle_at: When it last had nothing to do; ``None`` before.
+        active_rollout_id: The rollout that it works on.
+        active_attempt: The number of the attempt.
+        stats: What it reports of itself, open-ended JSON data.
+    """
 
     worker_id: str
+    status: WorkerStatus = WorkerStatus.IDLE
+    owner: str | None = None
     registered_at: Finite
     last_heartbeat_at: Finite
+    claimed_at: Finite | None = None
+    busy_at: Finite | None = None
+    idle_at: Finite | None = None
     active_rollout_id: str | None = None
     active_attempt: Natural | None = None
+    stats: JsonObject = msgspec.field(default_factory=dict)
 
 
-class ResourcesVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """An immutable set of prompts and settings that runs are made with."""
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a prompt or setting that runs are made with; it never changes.
 
+    Attributes:
+        name: Its name.
+        version: Its version, from 1; each name has versions of its own.
+        content: Open-ended JSON data.
+        created_at: Epoch seconds, UTC.
+    """
+
+    name: str
     version: Natural
-    resources: JsonObject
+    content: object
     created_at: Finite
-
-    @property
-    def resources_id(self) -> str:
-        """``resources-{version}``."""
-        return f"resources-{self.version}"
 
 
 class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,13 @@ from tau_live.core.offers import (
     text_of,
 )
 from tau_live.core.processes import Link, link_run
-from tau_live.core.records import Reason, decision_id_of, rollout_id_of
+from tau_live.core.records import (
+    QUEUE_HOST,
+    Claim,
+    Reason,
+    decision_id_of,
+    rollout_id_of,
+)
 from tau_live.core.redaction import clean_id, sign_id
 from tau_live.core.sanitize import Limits, number_names, plain
 from tau_live.record.shutdown import LazyEvent
@@ -265,8 +271,19 @@ class RunEvents:
         epoch: int,
         recorded: bool,
         host: str = OWN_HOST,
+        claim: Claim | None = None,
     ) -> RunHandle:
         """Return a new run with its ids; another host's key of it is kept as it is."""
+        if claim is not None:
+            rollout, attempt = claim.rollout, claim.attempt
+            handle = RunHandle(
+                text_of(name) or rollout.name, rollout.rollout_id, host=QUEUE_HOST,
+                parent=parent, epoch=epoch,
+                session_id=rollout.session_id if session is None else text_of(session),
+                recorded=recorded, home=self, execution=attempt.execution,
+            )  # fmt: skip
+            handle.attempt = attempt.number
+            return handle
         name = text_of(name)
         key = None if key is None else key_text(key)
         is_foreign = key is not None and host != OWN_HOST

@@ -173,7 +173,7 @@ class Collector:
         return ended
 
     def _start_run(self, event: ev.RunStart, rollout_id: str) -> None:
-        rollout = rollout_of(event, owner=self._owner)
+        rollout = self._with_mode(rollout_of(event, owner=self._owner))
         if self._batch.begin_rollout(rollout):
             self._begin_attempt(event, rollout_id, existing=[])
             return
@@ -181,8 +181,23 @@ class Collector:
         attempt, existing = self._find_attempt(event, rollout_id)
         if attempt is None or attempts.is_over(attempt, event):
             self._begin_attempt(event, rollout_id, existing=existing)
-        elif self._is_certain(event, existing):
-            self._remember(attempts.key_of(event, rollout_id), attempt.number)
+        else:
+            if self._batch.is_queued(rollout_id):  # the start of a claimed run is a sign of life
+                self._batch.touch(
+                    rollout_id, attempt.number, at=event.at, worker_id=attempt.worker_id,
+                    owner=self._owner,
+                )  # fmt: skip
+            if self._is_certain(event, existing):
+                self._remember(attempts.key_of(event, rollout_id), attempt.number)
+
+    def _with_mode(self, rollout: Rollout) -> Rollout:
+        """Return a new rollout with the mode of the one that it runs in."""
+        if rollout.parent_id is None:
+            return rollout
+        parent = self._batch.find_rollout(rollout.parent_id)
+        if parent is None or parent.mode is None:
+            return rollout
+        return replace(rollout, mode=parent.mode)
 
     def _add_whole(self, rows: WholeRollout) -> None:
         """Store a run that is over, without its end; only its first step if it is known already."""
@@ -321,9 +336,12 @@ class Collector:
 
     def _end_run(self, event: ev.RunEnd, rollout_id: str) -> None:
         number = self._attempt_of(event, rollout_id)
+        ending = ending_of(event)
+        if self._batch.is_queued(rollout_id) and self._is_late(rollout_id, number, ending):
+            self._settle(rollout_id, now=event.at)
+            return
         rollout = self._batch.rollout(rollout_id)
         current, existing = self._around(rollout_id, number)
-        ending = ending_of(event)
         last = attempts.is_last(current, existing)
         if current.ended_at is not None and (rollout.status in ROLLOUT_ENDS or not last):
             if event.at not in (current.ended_at, rollout.ended_at):
@@ -340,6 +358,15 @@ class Collector:
         if last:
             self._end(rollout, ending, at=event.at, error_type=error_type)
 
+    def _is_late(self, rollout_id: str, number: int, ending: Ending) -> bool:
+        """Return whether a claimed attempt is over, by ``finish`` or for good."""
+        attempt = self._batch.attempt(rollout_id, number)
+        if attempt.ended_at is None or self._batch.recover(rollout_id, number):
+            return False
+        if attempt.status is not ending.attempt:
+            self._batch.count("late_results")
+        return True
+
     def _end(
         self, rollout: Rollout, ending: Ending, *, at: float, error_type: str | None = None
     ) -> None:
@@ -352,6 +379,12 @@ class Collector:
             status = AttemptStatus.UNRESPONSIVE
         for attempt in self._batch.attempts(rollout_id, unended=True):
             self._close(attempt, status, spans=ending.spans, at=at)
+        after = ending.rollout
+        if rollout.queue is not None and after is RolloutStatus.FAILED:
+            after = rollout.status_after(ending.attempt)
+        if after is RolloutStatus.REQUEUING:
+            self._batch.set_status(rollout_id, after, at=at)
+            return
         if rollout.status not in rollout_may_become(ending.rollout):
             self._batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
         self._batch.set_status(

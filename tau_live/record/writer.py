@@ -334,6 +334,7 @@ class Writer:
         self._redate(store)
         if self._gate.passes and not self._passed_over:
             with store.begin():
+                store.queue.expire(now=now)
                 if pipeline.collector.expire(now):
                     self._listeners.ready()
         counts = self._listeners.counts()

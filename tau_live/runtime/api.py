@@ -35,6 +35,7 @@ from tau_live.core.sync import put_back, set_variable
 from tau_live.runtime.process import State, start_runtime, stop
 
 if TYPE_CHECKING:
+    from tau_live.core.records import Claim
     from tau_live.core.settings import Settings
     from tau_live.decisions.runs import RunHandle
     from tau_live.runtime.runtime import Runtime
@@ -106,23 +107,27 @@ def enter(handle: "RunHandle | None") -> "Token[Run | None]":
 
 
 def run(
-    name: str,
+    name: str = "",
     *,
     key: object = None,
     session: object = None,
     metadata: Mapping[str, object] | None = None,
+    claim: "Claim | None" = None,
 ) -> "RunContext":
     """Record one execution of an agent: ``with``, ``async with``, or a decorator.
 
     Args:
-        name: The kind of run.
+        name: The kind of run; that of the claimed rollout if it is left out.
         key: Identifies this run among all of its name, so that its id is known in advance; the
             same key again is another attempt at it. In a decorator it may be a function of the
             call's arguments. ``None`` gives every run its own id.
         session: The id that the runs of one conversation share.
         metadata: Plain data to store with it.
+        claim: The claim of a queued rollout: the run is that rollout's claimed attempt, whatever
+            ``key`` says, recorded if it is of the store in use here. Its end is the attempt's, as
+            ``claim.finish`` would end it, also while nothing is recorded.
     """
-    return RunContext(name, key=key, session=session, metadata=metadata)
+    return RunContext(name, key=key, session=session, metadata=metadata, claim=claim)
 
 
 def decide(
@@ -381,8 +386,10 @@ class RunContext:
         key: object,
         session: object,
         metadata: Mapping[str, object] | None,
+        claim: "Claim | None" = None,
     ) -> None:
         self._name = name
+        self._claim = claim
         self._key = key
         self._session = session
         self._metadata = metadata
@@ -442,6 +449,8 @@ class RunContext:
         with suppress(LookupError, ValueError, RuntimeError):  # another context, or interrupted
             put_back(_current, self._entered[entered])
         _end(entered, error)
+        if self._claim is not None:
+            _end_claim(self._claim, error)
         _watched.pop(entered, None)
         self._entered.pop(entered, None)
 
@@ -493,11 +502,13 @@ class RunContext:
         """End the run."""
         if self._stepped is not None:
             _end(self._stepped, error)
+            if self._claim is not None:
+                _end_claim(self._claim, error)
             _watched.pop(self._stepped, None)
 
     def _begin_run(self) -> Run:
         runtime = attach()
-        if runtime is None:
+        if runtime is None or (self._claim is not None and not _is_ours(self._claim, runtime)):
             return Run(self._name, self._name, None)
         parent = _current.get()
         handle = None
@@ -508,6 +519,7 @@ class RunContext:
                 session=self._session,
                 metadata=self._metadata,
                 parent=parent.handle if parent else None,
+                claim=self._claim,
             )
             return Run(handle.name, handle.run_id, handle)
         except BaseException as error:
@@ -527,7 +539,45 @@ class RunContext:
                 pass_on(error)
                 log_failure("key_failed", error)
                 key = None
-        return RunContext(self._name, key=key, session=self._session, metadata=self._metadata)
+        return RunContext(
+            self._name, key=key, session=self._session, metadata=self._metadata, claim=self._claim
+        )
+
+
+def _is_ours(claim: object, runtime: "Runtime") -> bool:
+    """Return whether a claim is of the store in use here; if it is not, log why."""
+    from tau_live.core.records import Claim
+    from tau_live.core.settings import place_paths
+
+    if type(claim) is not Claim:
+        why = f"claim must be what store.queue.claim returned, got {type(claim).__name__}"
+    else:
+        with suppress(OSError):
+            own = place_paths(runtime.settings, State.folder).store
+            if claim.queue.path.samefile(own):
+                return True
+        why = "the claim is of another store than the one in use here: see TAU_LIVE_RL_STORE"
+    log_failure("claimed_run_not_recorded", ValueError(why))
+    return False
+
+
+def _end_claim(claim: "Claim", error: BaseException | None) -> None:
+    """End a claimed attempt with its run; whoever ended it before had the last word."""
+    from tau_live.core.records import AttemptStatus, Claim
+
+    if type(claim) is not Claim:
+        return
+    try:
+        names = {kind.__name__ for kind in type.mro(type(error))}
+        if error is None:
+            claim.finish()
+        elif names & {"CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}:
+            claim.queue.cancel(claim.rollout.rollout_id, number=claim.attempt.number)
+        else:
+            ending = AttemptStatus.TIMEOUT if "TimeoutError" in names else AttemptStatus.FAILED
+            claim.finish(ending, error_message=type(error).__name__)
+    except Exception as failure:  # noqa: BLE001  # the border to the host
+        log_failure("claim_not_finished", failure)
 
 
 def _end(entered: Run, error: BaseException | None) -> None:

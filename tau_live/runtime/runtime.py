@@ -33,7 +33,7 @@ from tau_live.core.processes import (
     this_process,
 )
 from tau_live.core.reasons import STORE_FAILED, Part, Pause
-from tau_live.core.records import Reason, RolloutQuery
+from tau_live.core.records import Claim, Reason, RolloutQuery
 from tau_live.core.sanitize import JsonObject, Limits
 from tau_live.core.settings import Learner as LearnerMode
 from tau_live.core.settings import Settings, here, place_paths
@@ -210,6 +210,7 @@ class Runtime:
         host: str = OWN_HOST,
         fields: Fields = _NOTHING,
         resumed: Fields | None = None,
+        claim: Claim | None = None,
     ) -> RunHandle:
         """Return a run that begins now; it is recorded while the gate passes.
 
@@ -223,11 +224,12 @@ class Runtime:
             fields: Fields of ``events.RunStart`` from its adapter.
             resumed: Fields of ``events.RunResume``, if it resumes a waiting run of that key, as
                 another attempt at it.
+            claim: The claim of the queued rollout that it works on.
         """
         is_recorded = self._gate.passes and Part.COLLECTION not in self._pauses
         handle = self._events.handle(
             name, key=key, session=session, parent=parent, host=host,
-            epoch=self._gate.epoch, recorded=is_recorded,
+            epoch=self._gate.epoch, recorded=is_recorded, claim=claim,
         )  # fmt: skip
         try:
             with self._guard.catching(Kind.COLLECTION):

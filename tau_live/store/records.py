@@ -91,3 +91,18 @@ class Assignment(NamedTuple):
     point: str
     learner: bool
     share: float
+
+
+class Condition(NamedTuple):
+    """A condition on one field of a record.
+
+    Attributes:
+        field: The name of the field.
+        test: ``is``, ``in`` (of several; of none it is never true), ``contains`` (a text, by its
+            letters as they are), ``from`` (at least) or ``before``.
+        value: The value, or the values of ``in``.
+    """
+
+    field: str
+    test: str
+    value: object

@@ -131,7 +131,7 @@ COLUMNS: Mapping[str, str] = {
         update point executed skipped_reason version parent first_ready last_ready trajectories
         samples report
     """,
-    "resources": "version resources",
+    "resources": "name version content",
 }
 
 

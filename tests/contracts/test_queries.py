@@ -107,7 +107,7 @@ def test_waiting_ends_when_all_are_there(opened: OpenStore) -> None:
 
     def wait() -> None:
         found.extend(
-            waiter.rollouts.wait_for_rollouts(
+            waiter.queue.wait(
                 ["live-1", "live-2"],
                 statuses=[RolloutStatus.SUCCEEDED, RolloutStatus.FAILED],
                 timeout_s=30.0,
@@ -132,7 +132,7 @@ def test_waiting_gives_up_with_those_that_are_there(store: Store) -> None:
     begun(store, "live-2")
     writes(store).set_status("live-2", RolloutStatus.SUCCEEDED, at=9.0)
 
-    found = store.rollouts.wait_for_rollouts(
+    found = store.queue.wait(
         ["live-1", "live-2", "unknown"], statuses=[RolloutStatus.SUCCEEDED], timeout_s=0.0
     )
 
@@ -147,4 +147,4 @@ def test_waiting_for_nothing_does_not_wait(
 ) -> None:
     begun(store)
 
-    assert store.rollouts.wait_for_rollouts(ids, statuses=statuses, timeout_s=60.0) == []
+    assert store.queue.wait(ids, statuses=statuses, timeout_s=60.0) == []

@@ -1,15 +1,30 @@
 """The queue: first in, first out, one worker each, as often as the config allows."""
 
+import sqlite3
+import time
 from collections.abc import Callable
-from threading import Barrier, Thread
+from contextlib import closing
+from threading import Barrier, Thread, Timer
 
 import pytest
 from msgspec.structs import replace
 
-from tau_live.core.errors import DuplicateError, InvalidTransitionError, UnknownError
-from tau_live.core.records import AttemptStatus, Reason, Rollout, RolloutConfig, RolloutStatus
+from tau_live.core.errors import (
+    DuplicateError,
+    InvalidTransitionError,
+    StoreError,
+    UnknownError,
+)
+from tau_live.core.records import (
+    AttemptStatus,
+    Reason,
+    Rollout,
+    RolloutConfig,
+    RolloutMode,
+    RolloutStatus,
+)
 from tau_live.store.roles import Store
-from tests.contracts.making import attempt, begun, claimed, queued, rollout
+from tests.contracts.making import attempt, begun, claimed, decision, queued, rollout
 from tests.writes import writes
 
 OpenStore = Callable[[], Store]
@@ -31,7 +46,9 @@ def test_what_is_queued_waits_with_nothing_of_a_life_before(store: Store) -> Non
 
     store.queue.enqueue(given, at=5.0)
 
-    expected = Rollout(rollout_id="q-1", input={"question": 1}, metadata={"x": 1})
+    expected = Rollout(
+        rollout_id="q-1", run_id="q-1", queue="default", input={"question": 1}, metadata={"x": 1}
+    )
     assert replace(store.rollouts.rollout("q-1"), seq=0) == expected
     assert store.queue.length() == 1
 
@@ -63,7 +80,7 @@ def test_a_claim_begins_an_attempt_and_registers_its_worker(store: Store) -> Non
 
     assert claim.rollout == store.rollouts.rollout("q-1")
     assert [claim.attempt] == store.rollouts.attempts("q-1")
-    assert (claim.rollout.status, claim.rollout.worker_id) == (RolloutStatus.RUNNING, "w-1")
+    assert (claim.rollout.status, claim.rollout.worker_id) == (RolloutStatus.PREPARING, "w-1")
     assert (claim.rollout.started_at, claim.rollout.attempt_count) == (10.0, 1)
     assert claim.attempt.status is AttemptStatus.PREPARING
     assert (claim.attempt.started_at, claim.attempt.last_heartbeat_at) == (10.0, 10.0)
@@ -117,7 +134,7 @@ def test_a_heartbeat_keeps_an_attempt_alive_and_begins_it(store: Store) -> None:
     [attempt] = store.rollouts.attempts("q-1")
     assert lives
     assert (attempt.status, attempt.last_heartbeat_at) == (AttemptStatus.RUNNING, 14.0)
-    assert store.queue.requeue_overdue(now=18.0) == []
+    assert store.queue.expire(now=18.0) == []
     assert store.workers.workers()[0].last_heartbeat_at == 14.0
 
 
@@ -204,7 +221,7 @@ def test_a_rollout_is_tried_no_more_often_than_allowed(store: Store) -> None:
 
     became = []
     for number in (1, 2, 3):
-        assert claimed(store).attempt.number == number
+        assert claimed(store, at=12.0).attempt.number == number
         became.append(store.queue.finish("q-1", number, AttemptStatus.FAILED, at=12.0))
 
     assert became == ["requeuing", "requeuing", "failed"]
@@ -218,7 +235,7 @@ def test_what_is_tried_again_waits_behind_the_others(store: Store) -> None:
 
     store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=12.0)
 
-    assert [claimed(store).rollout.rollout_id for _ in range(2)] == ["q-2", "q-1"]
+    assert [claimed(store, at=12.0).rollout.rollout_id for _ in range(2)] == ["q-2", "q-1"]
 
 
 def test_finishing_needs_an_end_and_an_attempt(store: Store) -> None:
@@ -261,9 +278,9 @@ def test_a_rollout_that_is_cancelled_while_it_runs_takes_its_attempt_along(store
     writes(store).set_status("q-1", RolloutStatus.CANCELLED, at=11.0)
 
     assert store.rollouts.attempts("q-1")[0].status is AttemptStatus.FAILED
-    with pytest.raises(InvalidTransitionError):
-        store.queue.finish("q-1", 1, AttemptStatus.SUCCEEDED, at=12.0)
-    assert store.rollouts.rollout("q-1").status is RolloutStatus.CANCELLED
+    answer = store.queue.finish("q-1", 1, AttemptStatus.SUCCEEDED, at=12.0)
+    assert answer is store.rollouts.rollout("q-1").status is RolloutStatus.CANCELLED
+    assert store.counters.counts()["late_results"] == 1
 
 
 def test_a_failed_rollout_can_be_requeued_by_hand(store: Store) -> None:
@@ -310,10 +327,244 @@ def test_what_is_taken_by_hand_leaves_the_queue(store: Store) -> None:
 def test_a_worker_that_lost_its_rollout_cannot_end_it(store: Store) -> None:
     store.queue.enqueue(queued(config=RolloutConfig(max_attempts=2, timeout_s=1.0)), at=5.0)
     claimed(store, "w-1", at=10.0)
-    store.queue.requeue_overdue(now=20.0)
+    store.queue.expire(now=20.0)
     claimed(store, "w-2", at=21.0)
 
     with pytest.raises(InvalidTransitionError):
         writes(store).set_status("q-1", RolloutStatus.SUCCEEDED, at=22.0, worker_id="w-1")
 
     assert store.rollouts.rollout("q-1").worker_id == "w-2"
+
+
+def test_a_worker_claims_only_from_the_queues_that_it_names(store: Store) -> None:
+    for name, queue in [("a-1", "a"), ("b-1", "b"), ("a-2", "a"), ("d-1", None)]:
+        store.queue.enqueue(replace(queued(name), queue=queue), at=5.0)
+
+    def claim(*queues: str) -> str | None:
+        claim = store.queue.claim("w-1", at=6.0, queues=queues)
+        return None if claim is None else claim.rollout.rollout_id
+
+    assert store.queue.length("a") == 2
+    assert [claim("c"), claim(), claim("b", "a"), claim("b", "a"), claim("b")] == [
+        None, None, "a-1", "b-1", None
+    ]  # fmt: skip
+    assert [claim("default"), claim("a"), claim("a", "b", "default")] == ["d-1", "a-2", None]
+
+
+def test_what_waits_can_be_failed(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+
+    writes(store).set_status("q-1", RolloutStatus.FAILED, at=6.0, reason=Reason.LIMIT)
+
+    assert store.rollouts.rollout("q-1").reason is Reason.LIMIT
+    assert store.queue.length() == 0
+
+
+def test_a_result_is_handed_back(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claimed(store)
+
+    store.queue.finish("q-1", 1, AttemptStatus.SUCCEEDED, at=6.0, output={"sum": [4]})
+
+    [ended] = store.queue.wait(["q-1"], timeout_s=5.0)
+    assert ended.output == {"sum": [4]}
+
+
+def test_a_rollout_is_amended_until_it_ends(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    known = store.rollouts.rollout("q-1")
+    wanted = replace(
+        known, mode=RolloutMode.VAL, input=[1], metadata={"a": 1}, resources={"prompt": 3},
+        config=RolloutConfig(max_attempts=2, timeout_s=3.0, backoff_s=1.0),
+    )  # fmt: skip
+
+    amended = store.queue.amend(wanted)
+    claimed(store)
+    store.queue.finish("q-1", 1, AttemptStatus.SUCCEEDED, at=12.0)
+
+    assert amended == wanted
+    with pytest.raises(InvalidTransitionError):
+        store.queue.amend(replace(wanted, metadata={}))
+    assert store.rollouts.rollout("q-1").metadata == {"a": 1}
+
+
+def test_a_worker_may_begin_a_rollout_of_its_own(store: Store) -> None:
+    claim = store.queue.begin(queued(config=RolloutConfig(max_attempts=2)), "w-1", at=5.0)
+
+    assert (claim.rollout.status, claim.attempt.number) == (RolloutStatus.PREPARING, 1)
+    assert store.queue.length() == 0
+    assert store.workers.workers()[0].active_rollout_id == "q-1"
+    with pytest.raises(DuplicateError):
+        store.queue.begin(queued(), "w-2", at=6.0)
+    store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=7.0)
+    assert claimed(store, at=8.0).attempt.number == 2
+
+
+def test_an_attempt_may_be_begun_by_hand(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claimed(store)
+    store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=6.0)
+
+    claim = store.queue.retry("q-1", "w-2", at=7.0)
+    store.queue.finish("q-1", 2, AttemptStatus.SUCCEEDED, at=8.0)
+
+    assert (claim.rollout.status, claim.attempt.number) == (RolloutStatus.PREPARING, 2)
+    assert store.rollouts.rollout("q-1").status is RolloutStatus.SUCCEEDED
+    with pytest.raises(InvalidTransitionError):
+        store.queue.retry("q-1", "w-2", at=9.0)
+
+
+@pytest.mark.parametrize("mode", [*RolloutMode])
+def test_a_rollout_with_a_mode_never_becomes_ready_for_the_live_learner(
+    store: Store, mode: RolloutMode
+) -> None:
+    store.queue.enqueue(replace(queued(), mode=mode), at=5.0)
+    claimed(store)
+    writes(store).add_decision(decision(rollout_id="q-1"))
+    store.queue.finish("q-1", 1, AttemptStatus.SUCCEEDED, at=12.0)
+
+    became_ready = writes(store).mark_ready("q-1", total_reward=1.0)
+
+    assert not became_ready
+    assert store.rollouts.rollout("q-1").total_reward == 1.0
+    assert store.rewards.ready_points() == []
+
+
+def test_an_idle_worker_that_polls_writes_once_a_second(store: Store, opened: OpenStore) -> None:
+    observer = opened()
+    store.queue.claim("w-1", at=10.0)
+    observer.has_changed()
+
+    wrote = []
+    for at in (10.1, 10.5, 11.2, 11.3):
+        store.queue.claim("w-1", at=at)
+        wrote.append(observer.has_changed())
+
+    assert wrote == [False, False, True, False]
+    assert store.workers.workers()[0].claimed_at == 11.2
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"mode": "training"},
+        {"metadata": [1]},
+        {"metadata": None},
+        {"resources": {"prompt": "v1"}},
+        {"config": RolloutConfig(retry_on=("nope",))},  # type: ignore[arg-type]
+        {"queue": 5},
+        {"rollout_id": ""},
+        {"rollout_id": None},
+        {"rollout_id": "a\0b"},
+        {"rollout_id": "x" * 100_000},
+    ],
+    ids=str,
+)
+def test_a_malformed_task_is_refused_and_blocks_no_other(
+    store: Store, odd: dict[str, object]
+) -> None:
+    with pytest.raises((ValueError, StoreError)):
+        store.queue.enqueue(replace(queued("odd"), **odd))
+    store.queue.enqueue(queued("sound"))
+
+    assert store.queue.length() == 1
+    assert claimed(store, at=time.time()).rollout.rollout_id == "sound"
+
+
+def test_an_odd_row_at_the_head_of_a_queue_is_passed_over(store: Store) -> None:
+    for name in ("odd", "sound"):
+        store.queue.enqueue(queued(name), at=5.0)
+    with closing(sqlite3.connect(store.path)) as edited, edited:
+        edited.execute("update rollouts set metadata = '{' where rollout_id = 'odd'")
+
+    assert claimed(store).rollout.rollout_id == "sound"
+    assert store.queue.claim("w-1", at=11.0) is None
+    assert store.queue.length() == 1
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed"])
+def test_an_end_may_be_given_as_a_text(store: Store, status: str) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claim = claimed(store)
+
+    answers = [claim.finish(status, output=1), claim.finish(status, output=1)]
+
+    assert answers == [status] * 2
+    assert store.counters.counts() == {}
+    with pytest.raises(ValueError, match="done"):
+        claim.finish("done")
+
+
+@pytest.mark.parametrize("after_s", [-1.0, float("nan"), float("inf"), 1e300])
+def test_a_time_to_retry_that_never_comes_is_refused(store: Store, after_s: float) -> None:
+    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=2)), at=5.0)
+
+    with pytest.raises(ValueError, match="retry_after_s"):
+        claimed(store).finish("failed", retry_after_s=after_s)
+
+
+def test_an_output_that_is_no_json_is_kept_as_far_as_it_can_be(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+
+    claimed(store).finish(output={"text": "half \ud83d", "object": object()})
+
+    output = store.rollouts.rollout("q-1").output
+    assert isinstance(output, dict)
+    assert output["text"].startswith("half ")
+
+
+def test_the_clock_may_be_set_back(store: Store) -> None:
+    store.queue.enqueue(queued("q-1", RolloutConfig(max_attempts=2)), at=100.0)
+
+    claimed(store, at=70.0)
+    store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=70.0)
+
+    assert claimed(store, at=60.0).attempt.number == 2
+
+
+def test_a_task_can_be_cancelled(store: Store) -> None:
+    for name in ("q-1", "q-2"):
+        store.queue.enqueue(queued(name), at=5.0)
+    claimed(store)
+
+    cancelled = [store.queue.cancel(name) for name in ("q-1", "q-2", "q-2")]
+
+    assert cancelled == [True, True, False]
+    assert store.queue.length() == 0
+    assert not store.queue.heartbeat("w-1", "q-1", 1)
+
+
+def test_results_come_in_the_order_in_which_they_were_asked_for(store: Store) -> None:
+    for name in ("q-3", "q-1", "q-2"):
+        store.queue.enqueue(queued(name), at=5.0)
+        claimed(store, at=6.0).finish()
+
+    ended = store.queue.wait(["q-1", "q-2", "q-3", "q-1"], timeout_s=0.0)
+
+    assert [rollout.rollout_id for rollout in ended] == ["q-1", "q-2", "q-3"]
+    with pytest.raises(ValueError, match="timeout_s"):
+        store.queue.wait(["q-1"], timeout_s=float("nan"))
+
+
+def test_who_waits_sees_what_this_process_finishes_at_once(store: Store) -> None:
+    store.queue.enqueue(queued())
+    claim = claimed(store, at=time.time())
+    thread = Timer(0.05, claim.finish)
+    thread.start()
+
+    begun_at = time.monotonic()
+    [ended] = store.queue.wait(["q-1"], timeout_s=30.0)
+    thread.join()
+
+    assert ended.status is RolloutStatus.SUCCEEDED
+    assert time.monotonic() - begun_at < 0.5
+
+
+def test_one_queue_may_be_named_by_a_text(store: Store) -> None:
+    store.queue.enqueue(replace(queued("q-1"), queue="urgent"), at=5.0)
+    store.queue.enqueue(replace(queued("q-2"), queue="u"), at=5.0)
+
+    claim = store.queue.claim("w-1", at=6.0, queues="urgent")
+
+    assert claim is not None
+    assert claim.rollout.rollout_id == "q-1"

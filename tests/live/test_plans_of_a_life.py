@@ -54,7 +54,7 @@ def life(path: Path) -> SqliteStore:
         assert claim is not None
         store.queue.heartbeat("w-1", claim.rollout.rollout_id, 1, at=3.0)
         store.queue.finish(claim.rollout.rollout_id, 1, AttemptStatus.SUCCEEDED, at=4.0)
-        store.queue.requeue_overdue(now=5.0)
+        store.queue.expire(now=5.0)
     status_of(store, settings, now=6.0)
     store.rollouts.query(RolloutQuery(limit=5, descending=True))
     for rollout in store.rollouts.query(RolloutQuery(limit=9)).rollouts:

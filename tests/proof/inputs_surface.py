@@ -95,6 +95,7 @@ GOOD: Mapping[str, tuple[object, ...]] = {
     "metadata": (None, {"user": 7}),
     "run": (None, "live-1"),
     "host": (None, "llm"),
+    "claim": (None,),
     "decision": (None, "live-1:attempt-1:decision-1"),
     "target": (None,),
     "timeout_s": (0.0,),

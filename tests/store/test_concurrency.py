@@ -27,7 +27,7 @@ from tau_live.store.sqlite.store import SqliteStore
 
 store = SqliteStore.open(sys.argv[1])
 print("ready", flush=True)
-found = store.rollouts.wait_for_rollouts(
+found = store.queue.wait(
     ["live-1"], statuses=[RolloutStatus.SUCCEEDED], timeout_s=30.0
 )
 print(*(r.rollout_id for r in found), flush=True)

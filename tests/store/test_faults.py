@@ -40,7 +40,7 @@ def test_fault_14_a_rollout_writes_no_snapshot_of_the_resources(store: SqliteSto
 
     statements = _statements(store, lambda: _whole_rollout(store))
 
-    assert [statement for statement in statements if "resources" in statement] == []
+    assert [statement for statement in statements if " resources (" in statement] == []
 
 
 @pytest.mark.parametrize("rollouts", [1, 60])

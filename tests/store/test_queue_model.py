@@ -38,10 +38,6 @@ class Known:
     status: str = "queuing"
     tries: list[Try] = field(default_factory=list)
 
-    def current(self) -> Try | None:
-        """Return the attempt that runs, if one does."""
-        return self.tries[-1] if self.tries and self.tries[-1].status in OPEN else None
-
 
 class QueueMachine(RuleBasedStateMachine):
     """Does everything to a store and to the model of it."""
@@ -53,6 +49,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.known: dict[str, Known] = {}
         self.line: list[str] = []
         self.now = 0.0
+        self.late = 0
 
     def teardown(self) -> None:
         self.store.close()
@@ -81,11 +78,12 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(["w-1", "w-2"]))
     def claim(self, worker: str) -> None:
         claim = self.store.queue.claim(worker, at=self.now)
+        self._expire()
         if not self.line:
             assert claim is None
             return
         name = self.line.pop(0)
-        self.known[name].status = "running"
+        self.known[name].status = "preparing"
         self.known[name].tries.append(Try("preparing", self.now, self.now, worker))
         assert claim is not None
         assert claim.rollout.rollout_id == name
@@ -97,55 +95,84 @@ class QueueMachine(RuleBasedStateMachine):
         name, number, attempt = self._some_attempt(data)
         self.store.workers.register(worker, at=self.now)
         lives = self.store.queue.heartbeat(worker, name, number, at=self.now)
+        if attempt.worker == worker:
+            self._recover(name, attempt)
         assert lives == (attempt.status in OPEN and attempt.worker == worker)
         if lives:
-            attempt.status, attempt.sign = "running", self.now
+            self._show_life(name, attempt)
 
     @precondition(lambda self: any(known.tries for known in self.known.values()))
     @rule(data=st.data())
     def add_span(self, data: st.DataObject) -> None:
         name, number, attempt = self._some_attempt(data)
-        added = writes(self.store).add_span(
-            span(f"s-{self.now}", name, number, started_at=self.now)
-        )
-        del added  # a span of the same moment may be there already: it is a sign of life as well
+        some = span(f"s-{self.now}", name, number, started_at=0.0)
+        writes(self.store).add_spans([some], at=self.now)
+        self._recover(name, attempt)
+        if attempt.status == "unresponsive" and self.known[name].status not in {
+            "succeeded", "failed", "cancelled"
+        }:  # fmt: skip
+            attempt.status = "running"  # beside the newer one
         if attempt.status in OPEN:
-            attempt.status, attempt.sign = "running", self.now
+            self._show_life(name, attempt)
 
     @precondition(lambda self: any(known.tries for known in self.known.values()))
     @rule(data=st.data(), end=st.sampled_from(ENDS))
     def finish(self, data: st.DataObject, end: AttemptStatus) -> None:
         name, number, attempt = self._some_attempt(data)
         known = self.known[name]
-        if attempt.status not in OPEN and attempt.status != end:
-            with pytest.raises(InvalidTransitionError):
-                self.store.queue.finish(name, number, end, at=self.now)
-            return
         answer = self.store.queue.finish(name, number, end, at=self.now)
-        if attempt.status in OPEN:
-            self._end(name, attempt, end.value)
+        if attempt.status != end:
+            self._recover(name, attempt)
+            is_newest = attempt is known.tries[-1]
+            self.late += attempt.status not in OPEN or not is_newest
+            if attempt.status == "unresponsive" and known.status in {*OPEN, "requeuing"}:
+                attempt.status = "running"  # until it ends below
+            if attempt.status in OPEN and is_newest:
+                self._end(name, attempt, end.value)
+            elif attempt.status in OPEN:
+                attempt.status = end.value
         assert answer == known.status
 
     @rule()
-    def requeue_overdue(self) -> None:
+    def expire(self) -> None:
+        concerned = self.store.queue.expire(now=self.now)
+        assert concerned == self._expire()
+
+    def _expire(self) -> list[str]:
         due = []
-        for name, known in self.known.items():
-            attempt, config = known.current(), known.config
-            if attempt is None:
-                continue
-            ends = [
-                (attempt.began + config.timeout_s, 0, "timeout") if config.timeout_s else None,
-                (attempt.sign + config.unresponsive_s, 1, "unresponsive")
-                if config.unresponsive_s
-                else None,
-            ]
-            first = min((end for end in ends if end), default=None)
-            if first is not None and first[0] < self.now:
-                due.append((first[0], list(self.known).index(name), name, first[2]))
-        concerned = self.store.queue.requeue_overdue(now=self.now)
-        for _, _, name, end in sorted(due):
-            self._end(name, self.known[name].tries[-1], end)
-        assert concerned == [name for _, _, name, _ in sorted(due)]
+        for at, (name, known) in enumerate(self.known.items()):
+            config = known.config
+            for number, attempt in enumerate(known.tries):
+                if attempt.status not in OPEN:
+                    continue
+                ends = [
+                    (attempt.began + config.timeout_s, 0, "timeout") if config.timeout_s else None,
+                    (attempt.sign + config.unresponsive_s, 1, "unresponsive")
+                    if config.unresponsive_s
+                    else None,
+                ]
+                first = min((end for end in ends if end), default=None)
+                if first is not None and first[0] < self.now:
+                    due.append((first[0], at, number, name, first[2]))
+        for _, _, number, name, end in sorted(due):
+            attempt = self.known[name].tries[number]
+            if attempt is self.known[name].tries[-1]:
+                self._end(name, attempt, end)
+            else:
+                attempt.status = end
+        return list(dict.fromkeys(name for _, _, _, name, _ in sorted(due)))
+
+    def _recover(self, name: str, attempt: Try) -> None:
+        known = self.known[name]
+        counts = attempt is known.tries[-1] and known.status not in {"succeeded", "cancelled"}
+        if attempt.status == "unresponsive" and counts:
+            attempt.status = known.status = "running"
+            self.line = [other for other in self.line if other != name]
+
+    def _show_life(self, name: str, attempt: Try) -> None:
+        attempt.status, attempt.sign = "running", max(attempt.sign, self.now)
+        if self.known[name].status == "preparing" and attempt is self.known[name].tries[-1]:
+            self.known[name].status = "running"
 
     @precondition(lambda self: self.known)
     @rule(data=st.data())
@@ -157,9 +184,9 @@ class QueueMachine(RuleBasedStateMachine):
                 writes(self.store).set_status(name, RolloutStatus.CANCELLED, at=self.now)
             return
         writes(self.store).set_status(name, RolloutStatus.CANCELLED, at=self.now)
-        attempt = known.current()
-        if attempt is not None:
-            attempt.status = "failed"
+        for attempt in known.tries:
+            if attempt.status in OPEN:
+                attempt.status = "failed"
         known.status = "cancelled"
         self.line = [other for other in self.line if other != name]
 
@@ -170,6 +197,7 @@ class QueueMachine(RuleBasedStateMachine):
             name: known.status for name, known in self.known.items()
         }
         assert self.store.queue.length() == len(self.line)
+        assert self.store.counters.counts().get("late_results", 0) == self.late
         for name, known in self.known.items():
             assert [
                 (a.status, a.last_heartbeat_at) for a in self.store.rollouts.attempts(name)

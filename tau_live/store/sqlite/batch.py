@@ -17,7 +17,7 @@ from sqlite3 import Row
 import msgspec
 from msgspec.structs import replace
 
-from tau_live.core.errors import OddRowError, UnknownError
+from tau_live.core.errors import OddRowError, StoreError, UnknownError
 from tau_live.core.reasons import LEFT_OUT
 from tau_live.core.records import (
     Amendment,
@@ -33,10 +33,18 @@ from tau_live.core.records import (
     WholeRollout,
     attempt_id_of,
 )
+from tau_live.core.sanitize import Limits, plain
 from tau_live.rl.throttle import yield_between, yield_gil
 from tau_live.store.sqlite.blocks import insert, insert_new
-from tau_live.store.sqlite.connection import Connection, Parameters, Value, next_number
+from tau_live.store.sqlite.connection import (
+    Connection,
+    Parameters,
+    Value,
+    json_of,
+    next_number,
+)
 from tau_live.store.sqlite.lifecycle import (
+    WAITING,
     RewardsState,
     RolloutState,
     SpanState,
@@ -58,6 +66,9 @@ from tau_live.store.sqlite.rows import (
     values_of_reward,
     values_of_rollout,
 )
+
+OUTPUT = Limits(items=100_000, nodes=1_000_000, chars=10_000_000, total_chars=100_000_000)
+"""How much is kept of an output that is no JSON data."""
 
 NEAR = 32
 """How many of the newest attempts of a rollout are loaded with it."""
@@ -116,10 +127,12 @@ select (select coalesce(max(last_ready), 0) from updates where point = :point) a
 WRITE_ATTEMPT = """
 insert into attempts (
     rollout_seq, number, status, execution, worker_id, started_at, last_heartbeat_at, ended_at,
-    error_message, timeout_at, unresponsive_s
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    error_message, timeout_at, unresponsive_s, owner
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (rollout_seq, number) do update set
-    status = excluded.status, last_heartbeat_at = excluded.last_heartbeat_at,
+    owner = excluded.owner,
+    status = excluded.status, worker_id = excluded.worker_id,
+    last_heartbeat_at = excluded.last_heartbeat_at,
     ended_at = excluded.ended_at, error_message = excluded.error_message
 """
 
@@ -146,6 +159,11 @@ insert into awaiting (rollout_seq, until) values (?, ?)
 on conflict (rollout_seq) do update set until = excluded.until
 """
 
+WRITE_QUEUE = """
+insert into queue (rollout_seq, at, name, due_at) values (?, ?, ?, ?)
+on conflict (rollout_seq) do nothing
+"""
+
 INSERT_NAME = """
 insert into names (name_id, rollout_seq) values (?, ?)
 on conflict (name_id, rollout_seq) do nothing
@@ -170,7 +188,8 @@ order by seq desc limit :limit
 """
 
 FREE_WORKER = """
-update workers set active_rollout_id = null, active_attempt = null where active_rollout_id = ?
+update workers set active_rollout_id = null, active_attempt = null, status = ?, idle_at = ?
+where active_rollout_id = ?
 """
 
 OWN = (WRITE_ATTEMPT, WRITE_SPAN, INSERT_DECISION, ASSIGN, WRITE_READY)
@@ -227,7 +246,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             self.add_reward(reward)
         return True
 
-    def set_status(
+    def set_status(  # noqa: PLR0913  # keyword-only but for two
         self,
         rollout_id: str,
         new: RolloutStatus,
@@ -236,6 +255,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         reason: Reason | None = None,
         error_type: str | None = None,
         worker_id: str | None = None,
+        due_at: float | None = None,
     ) -> bool:
         """Move a rollout on, if its lifecycle allows it; ``False`` if it was there already.
 
@@ -249,12 +269,16 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             UnknownError: No such rollout is stored.
             InvalidTransitionError: Its status cannot become ``new``.
         """
+        if due_at is not None and new not in WAITING:
+            raise ValueError(f"due_at is for a status that waits, got {new!r}")
         state = self._state(rollout_id)
         if not state.may_move(new, worker_id=worker_id):
             return False
         if state.floor > 0:
             self._take_attempts(state, self._connection.rows(OPEN_ATTEMPTS, (state.seq,)))
-        state.move(new, at=at, reason=reason, error_type=error_type, worker_id=worker_id)
+        state.move(
+            new, at=at, reason=reason, error_type=error_type, worker_id=worker_id, due_at=due_at
+        )
         return True
 
     def amend_rollout(self, rollout_id: str, amendment: Amendment) -> None:
@@ -268,6 +292,10 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         """Make another process the owner of a rollout. Raises: UnknownError."""
         state = self._state(rollout_id)
         state.rollout = replace(state.rollout, owner=owner)
+
+    def attempt(self, rollout_id: str, number: int) -> Attempt:
+        """Return one attempt. Raises: UnknownError."""
+        return self._state_of_attempt(rollout_id, number)[1]
 
     def begin_attempt(self, attempt: Attempt) -> bool:
         """Store an attempt; ``False`` if its number is already stored."""
@@ -290,24 +318,61 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         state, attempt = self._state_of_attempt(rollout_id, number)
         return state.move_attempt(attempt, new, at=at, error=error_message)
 
-    def touch(self, rollout_id: str, number: int, *, at: float, worker_id: str) -> bool:
+    def recover(self, rollout_id: str, number: int) -> bool:
+        """Let an unresponsive attempt go on; ``False`` if that does not count any more."""
+        state, attempt = self._state_of_attempt(rollout_id, number)
+        if attempt.status is not AttemptStatus.UNRESPONSIVE or not state.may_recover(attempt):
+            return False
+        state.recover(attempt)
+        return True
+
+    def set_output(self, rollout_id: str, output: object) -> None:
+        """Store the result of a rollout; of what is no JSON data, as much as can be stored.
+
+        A text of a model may hold half a character: the work must not be lost for that.
+        """
+        state = self._state(rollout_id)
+        try:
+            state.output = None if output is None else json_of(output)
+        except StoreError:
+            state.output = json_of(plain(output, limits=OUTPUT))
+        read = None if state.output is None else msgspec.json.decode(state.output)
+        state.rollout = replace(state.rollout, output=read)
+
+    def touch(
+        self,
+        rollout_id: str,
+        number: int,
+        *,
+        at: float,
+        worker_id: str | None,
+        owner: str | None = None,
+    ) -> bool:
         """Record a heartbeat; ``False`` if the attempt is over, another worker's or unknown."""
         state = self._find(rollout_id)
         attempt = None if state is None else self._attempt(state, number)
-        if state is None or attempt is None or attempt.worker_id != worker_id:
+        if state is None or attempt is None:
+            return False
+        attempt = state.adopt(attempt, worker_id, owner=owner)
+        if attempt.worker_id != worker_id:
             return False
         return state.touch(attempt, at=at)
 
     def is_queued(self, rollout_id: str) -> bool:
         """Return whether a rollout was ever put into the queue."""
-        return self._state(rollout_id).enqueued
+        return self._state(rollout_id).rollout.queue is not None
 
-    def add_spans(self, spans: Sequence[Span]) -> int:
+    def add_spans(self, spans: Sequence[Span], *, at: float | None = None) -> int:
         """Store spans, or their other ends; return how many were new or completed one.
 
         A span is a heartbeat of its attempt and moves a preparing attempt (and its rollout) to
         running. The same span id again within the attempt is ignored and counted
         (``duplicate_spans``), except that a closed form of an open span closes it.
+
+        Args:
+            spans: The spans.
+            at: Epoch seconds at which they arrived, a sign of life; ``None`` takes their own
+                times, as of a recording.
 
         Raises:
             UnknownError: An attempt is not stored; then none of the spans is.
@@ -316,7 +381,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         attempts = [self._state_of_attempt(span.rollout_id, span.attempt) for span in spans]
         added = 0
         for span, (state, _) in zip(spans, attempts, strict=True):
-            added += state.add_span(state.attempts[span.attempt], span)
+            added += state.add_span(state.attempts[span.attempt], span, at=at)
         if added < len(spans):
             self._counts["duplicate_spans"] += len(spans) - added
         return added
@@ -390,7 +455,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         learned beyond it already, the decision is kept, never learned from, and counted
         (``late_decisions``).
         """
-        state, _ = self._state_of_attempt(decision.rollout_id, decision.attempt)
+        state, attempt = self._state_of_attempt(decision.rollout_id, decision.attempt)
         if self._has_decision(state, decision.attempt, decision.ordinal):
             self._counts["duplicate_decisions"] += 1
             return False
@@ -401,6 +466,8 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             if not row["placed"] and ready <= row["learned"]:
                 self._counts["late_decisions"] += 1
         state.add_decision(decision, assigned=assigned)
+        if state.rollout.queue is not None:  # a sign of life of a claimed attempt
+            state.touch(attempt, at=decision.at)
         return True
 
     def add_reward(self, reward: Reward) -> str:
@@ -443,13 +510,14 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     ) -> bool:
         """Give a rollout its ``ready_seq``, by which it is learned from; ``False`` if it has one.
 
-        One that has a number keeps it, but takes the new ``total_reward``, and of it the
+        One that has a mode never gets a number, as the live learner takes none of its kind. One
+        that has a number keeps it, but takes the new ``total_reward``, and of it the
         ``run_reward`` (``None``: all of it). The number comes from a row of its own, not from the
         largest in use: retention may have deleted that one, and a number used twice would lie
         behind a watermark.
         """
         state = self._state(rollout_id)
-        if state.rollout.ready_seq is not None:
+        if state.rollout.ready_seq is not None or state.rollout.mode is not None:
             state.earn(total_reward, run_reward=run_reward, ready_seq=None)
             return False
         if not state.all_points:
@@ -638,7 +706,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         for row in rows:
             number = row["number"]
             if number not in state.attempts:
-                state.attempts[number] = attempt_of(row[-9:-1], state.rollout.rollout_id)
+                state.attempts[number] = attempt_of(row[-10:-1], state.rollout.rollout_id)
                 if row["decided"] is not None:
                     state.decided[number] = row["decided"]
 
@@ -713,7 +781,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
                     state.rollout,
                     input_=state.input,
                     metadata=state.metadata,
-                    enqueued=state.enqueued,
+                    output=state.output,
                     left_out=state.left_out,
                 )
                 for state in yield_between(new)
@@ -748,11 +816,11 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             connection.change("delete from queue where rollout_seq = ?", (state.seq,))
         if state.queued_at is not None:
             connection.change(
-                "insert into queue (rollout_seq, at) values (?, ?) on conflict do nothing",
-                (state.seq, state.queued_at),
+                WRITE_QUEUE, (state.seq, state.queued_at, state.rollout.queue, state.due_at)
             )
-        if state.freed:
-            connection.change(FREE_WORKER, (state.rollout.rollout_id,))
+        if state.freed is not None:
+            rollout_id = state.rollout.rollout_id
+            connection.change(FREE_WORKER, (state.freed, state.freed_at, rollout_id))
 
     def _write_rewards(self) -> None:
         connection = self._connection
@@ -799,6 +867,7 @@ def values_of_attempt(attempt: Attempt, rollout_seq: int, config: RolloutConfig)
         attempt.error_message,
         None if config.timeout_s is None else attempt.started_at + config.timeout_s,
         config.unresponsive_s,
+        attempt.owner,
     )
 
 

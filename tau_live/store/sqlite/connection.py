@@ -104,12 +104,14 @@ class Connection(AbstractContextManager[None]):
     Attributes:
         path: The file.
         raw: The ``sqlite3`` connection.
+        read_only: Whether nothing can be written.
         sealer: Seals its writes; ``None`` if they are not sealed.
         sealed: The sealed columns of each table, and the SQL type of each.
     """
 
-    def __init__(self, raw: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, raw: sqlite3.Connection, path: Path, *, read_only: bool = False) -> None:
         self.path = path
+        self.read_only = read_only
         self.raw = raw
         self.sealer: Sealer | None = None
         self.sealed: Mapping[str, Mapping[str, str]] = {}
@@ -488,7 +490,7 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
     raw.create_function("merged", 2, merge_json, deterministic=True)
     raw.create_function("row_digest", -1, digest_of, deterministic=True)
     raw.create_function("numbered", 1, number_of, deterministic=True)
-    return Connection(raw, path)
+    return Connection(raw, path, read_only=read_only)
 
 
 NEXT = """

@@ -104,7 +104,7 @@ TABLES: Mapping[str, Table] = {
         "updates",
         "number",
     ),
-    "resources": Table("version, resources as json_resources", "resources", "version"),
+    "resources": Table("name, version, content as json_content", "resources", "name, version"),
 }
 """The tables in the order of the export; the rows of one rollout come as they arrived.
 

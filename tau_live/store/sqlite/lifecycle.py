@@ -25,6 +25,7 @@ from tau_live.core.records import (
     Rollout,
     RolloutStatus,
     Span,
+    WorkerStatus,
     attempt_id_of,
     attempt_may_become,
     rollout_may_become,
@@ -34,6 +35,7 @@ from tau_live.store.sqlite.rows import values_of_span
 
 _NOTHING = Amendment()
 OPEN = (AttemptStatus.PREPARING, AttemptStatus.RUNNING)
+SILENT = (AttemptStatus.UNRESPONSIVE, AttemptStatus.TIMEOUT)
 WAITING = (RolloutStatus.QUEUING, RolloutStatus.REQUEUING)
 
 REASONS = {
@@ -49,11 +51,11 @@ START, END = 1, 2
 CHANGING = (
     *("name", "session_id", "parent_id", "status", "reason", "error_type", "owner", "worker_id"),
     *("attempt_count", "started_at", "ended_at", "ready_seq", "total_reward", "run_reward"),
-    *("input", "metadata", "left_out"),
+    *("input", "metadata", "output", "left_out"),
 )
 """The columns of a rollout that events change."""
 
-_changing_of = attrgetter(*CHANGING[:-3])
+_changing_of = attrgetter(*CHANGING[:-4])
 
 RewardKey = tuple[str, str, str, str]
 """The identity of a reward within its rollout: target, name, source and key."""
@@ -128,6 +130,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         rollout: The rollout as it is read back.
         input: Its input, as JSON text.
         metadata: Its metadata, as JSON text.
+        output: Its output, as JSON text.
         attempts: By number; all those above ``floor``, and some of the others.
         floor: Up to this number, stored attempts may not be loaded.
         decided: The highest ordinal of a stored decision, by attempt.
@@ -142,10 +145,11 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         left_out: Why it is left out of learning; ``None`` if it is not.
         stored: The stored values of the columns ``CHANGING``; ``None`` before it is stored.
         was_ready: Whether it is stored as ready.
-        enqueued: Whether it was ever put into the queue.
         queued_at: Epoch seconds when it entered the queue, if that is still to be written.
+        due_at: Epoch seconds from which it may be claimed.
         unqueued: Whether it left the queue, if that is still to be written.
-        freed: Whether a worker is done with it, if that is still to be written.
+        freed: The status of the worker that is done with it, if that is still to be written.
+        freed_at: Epoch seconds when it was done.
         changed_attempts: Numbers of attempts to be written.
         changed_spans: Keys of spans to be written.
         decisions: Decisions to be written, by attempt and ordinal, in the order of arrival.
@@ -168,10 +172,12 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
     until: float | None = None
     stored_until: float | None = None
     left_out: str | None = None
-    enqueued: bool = False
+    output: str | None = None
     queued_at: float | None = None
+    due_at: float = 0.0
     unqueued: bool = False
-    freed: bool = False
+    freed: WorkerStatus | None = None
+    freed_at: float = 0.0
     changed_attempts: dict[int, None] = {}
     changed_spans: dict[tuple[int, str], None] = {}
     decisions: dict[tuple[int, int], Decision] = {}
@@ -202,7 +208,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         self.seq = row["seq"]
         self.until = self.stored_until = row["until"]
         self.left_out = row["left_out"]
-        self.enqueued = bool(row["enqueued"])
+        self.output = row["output"]
         self.all_points = self.all_spans = False
         self.stored = self._changing()
         self.was_ready = self.rollout.ready_seq is not None
@@ -216,7 +222,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
             self.decided[attempt] = max(ordinal, self.decided.get(attempt, ordinal))
         self.changed_attempts, self.changed_spans, self.decisions = {}, {}, {}
         self.arms, self.places = {}, {}
-        self.unqueued, self.queued_at, self.freed = False, None, False
+        self.unqueued, self.queued_at, self.freed = False, None, None
 
     def changes(self) -> Mapping[str, Value]:
         """Return the changed columns of a stored rollout; none before it is stored."""
@@ -227,7 +233,9 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
 
     def _changing(self) -> Sequence[Value]:
         """Return the values of the columns ``CHANGING``."""
-        return (*_changing_of(self.rollout), self.input, self.metadata, self.left_out)
+        return (
+            *_changing_of(self.rollout), self.input, self.metadata, self.output, self.left_out
+        )  # fmt: skip
 
     def amend(self, amendment: Amendment) -> None:
         """Fill in unknown fields."""
@@ -310,6 +318,8 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
 
     def touch(self, attempt: Attempt, *, at: float) -> bool:
         """Record a heartbeat, which starts an attempt and its rollout; ``False`` if it is over."""
+        if attempt.status is AttemptStatus.UNRESPONSIVE and self.may_recover(attempt):
+            attempt = self.recover(attempt)
         if attempt.status not in OPEN:
             return False
         if attempt.status is AttemptStatus.PREPARING or at > attempt.last_heartbeat_at:
@@ -317,9 +327,53 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
             self._set_attempt(
                 replace(attempt, status=AttemptStatus.RUNNING, last_heartbeat_at=heartbeat_at)
             )
-        if self.rollout.status is RolloutStatus.PREPARING:
-            self.rollout = replace(self.rollout, status=RolloutStatus.RUNNING)
+        known = self.rollout
+        if known.status is RolloutStatus.PREPARING and attempt.number == known.attempt_count:
+            self.rollout = replace(known, status=RolloutStatus.RUNNING)
         return True
+
+    def adopt(self, attempt: Attempt, worker_id: str | None, *, owner: str | None) -> Attempt:
+        """Give a queued rollout's attempt without a worker to one, and return the attempt.
+
+        The process that shows its life is the one that works on it.
+        """
+        if self.rollout.queue is None or attempt.worker_id not in {None, worker_id}:
+            return attempt
+        adopted = replace(attempt, worker_id=worker_id, owner=owner or attempt.owner)
+        if adopted == attempt:
+            return attempt
+        self._set_attempt(adopted)
+        if attempt.number == self.rollout.attempt_count:
+            self.rollout = replace(self.rollout, worker_id=worker_id)
+        return adopted
+
+    def may_recover(self, attempt: Attempt) -> bool:
+        """Return whether a sign of life of an unresponsive attempt still counts.
+
+        It does for a queued rollout until a newer attempt begins or the rollout ends otherwise.
+        """
+        known = self.rollout
+        return (
+            known.queue is not None
+            and attempt.number == known.attempt_count
+            and known.status not in {RolloutStatus.SUCCEEDED, RolloutStatus.CANCELLED}
+        )
+
+    def recover(self, attempt: Attempt) -> Attempt:
+        """Let an unresponsive attempt go on, with its rollout if that still counts; return it."""
+        goes_on = self.may_recover(attempt)
+        if self.rollout.status in ROLLOUT_ENDS and not goes_on:
+            return attempt
+        running = replace(attempt, status=AttemptStatus.RUNNING, ended_at=None, error_message=None)
+        self._set_attempt(running)
+        if not goes_on:
+            return running
+        self.rollout = replace(
+            self.rollout, status=RolloutStatus.RUNNING, ended_at=None, reason=None,
+            error_type=None, worker_id=attempt.worker_id,
+        )  # fmt: skip
+        self.unqueued, self.queued_at = True, None
+        return running
 
     def may_move(self, new: RolloutStatus, *, worker_id: str | None) -> bool:
         """Return whether the rollout is to be moved; ``False`` if it was there already.
@@ -345,6 +399,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         reason: Reason | None,
         error_type: str | None,
         worker_id: str | None,
+        due_at: float | None,
     ) -> None:
         """Move the rollout on, with its place in the queue and its open attempts (all loaded)."""
         known = self.rollout
@@ -370,13 +425,20 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
                 error_type=None,
                 worker_id=worker_id if known.worker_id is None else known.worker_id,
             )
-        if self.enqueued:
+        if known.queue is not None:
             self.unqueued = self.unqueued or new not in WAITING
             self.queued_at = at if new in WAITING else None
+            wait_s = known.config.backoff_after(max(known.attempt_count, 1))
+            later = at + wait_s if wait_s > 0.0 else 0.0  # the clock may be set back
+            self.due_at = later if due_at is None else due_at
         if new in ROLLOUT_ENDS or new is RolloutStatus.REQUEUING:
             self._end_attempts(new, at=at, error=error_type or reason or new)
             workers = {attempt.worker_id for attempt in self.attempts.values()} - {None}
-            self.freed = self.enqueued or self.floor > 0 or bool(workers)
+            if known.queue is not None or self.floor > 0 or workers:
+                newest = self.attempts.get(known.attempt_count)
+                is_silent = newest is not None and newest.status in SILENT
+                self.freed = WorkerStatus.GONE if is_silent else WorkerStatus.IDLE
+                self.freed_at = at
 
     def _end_attempts(self, new: RolloutStatus, *, at: float, error: str) -> None:
         succeeded = new is RolloutStatus.SUCCEEDED
@@ -397,11 +459,18 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         self.attempts[attempt.number] = attempt
         self.changed_attempts[attempt.number] = None
 
-    def add_span(self, attempt: Attempt, span: Span) -> bool:
-        """Add a span of an attempt, or its other end; ``False`` if it is known."""
-        at = span.started_at
-        if span.ended_at is not None and span.ended_at > at:
-            at = span.ended_at
+    def add_span(self, attempt: Attempt, span: Span, *, at: float | None) -> bool:
+        """Add a span of an attempt, or its other end; ``False`` if it is known.
+
+        Args:
+            attempt: The attempt.
+            span: The span.
+            at: When it arrived; ``None`` takes its own time, as of a recording.
+        """
+        if at is None:
+            at = max(span.started_at, span.ended_at or span.started_at)
+        if attempt.status is AttemptStatus.UNRESPONSIVE and self.rollout.queue is not None:
+            attempt = self.recover(attempt)
         self.touch(attempt, at=at)
         key = (span.attempt, span.span_id)
         state = self.spans.get(key)

@@ -23,7 +23,7 @@ from tau_live.core.records import (
     InService,
     Natural,
     PolicyVersion,
-    ResourcesVersion,
+    Resource,
     RolloutStatus,
     Share,
     Trial,
@@ -56,7 +56,6 @@ NARROWER = {
     ("arms", "arm"): Literal["learner", "control"],
     ("arms", "share"): Share,
     ("arms", "agreed"): Literal[0, 1] | None,
-    ("rollouts", "enqueued"): Literal[0, 1],
     ("decisions", "propensity"): Share | None,
     ("alerts", "severity"): Literal["critical", "warning", "info"],
     ("status_counts", "status"): RolloutStatus,
@@ -134,7 +133,7 @@ class Columns(NamedTuple):
 
     Attributes:
         kind: A class with a field for each of them.
-        key: Those by which its rows are told apart.
+        key: Those that identify its rows.
     """
 
     kind: type[msgspec.Struct]
@@ -234,7 +233,7 @@ READERS: Mapping[str, Callable[[Row], object]] = {
     "alerts": partial(record_of, AlertRow),
     "audit": partial(record_of, AuditEntry),
     "workers": partial(record_of, Worker),
-    "resources": partial(record_of, ResourcesVersion),
+    "resources": partial(record_of, Resource),
 }
 """The readers of rows by table; the columns of other tables are used as they are."""
 

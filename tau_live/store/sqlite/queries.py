@@ -1,12 +1,156 @@
-"""Queries for rollouts: by filter, and by their ``seq`` for a report."""
+"""Queries: for records of any kind by their fields, for rollouts by filter, for a report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from sqlite3 import Row
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from tau_live.core.records import RolloutQuery
-from tau_live.store.records import ORDERS, Assignment, Choice, RolloutColumns
+from tau_live.core.records import (
+    Attempt,
+    Resource,
+    Rollout,
+    RolloutQuery,
+    Span,
+    Worker,
+)
+from tau_live.store.records import ORDERS, Assignment, Choice, Condition, RolloutColumns
 from tau_live.store.sqlite.connection import Connection, Value, json_of
-from tau_live.store.sqlite.rows import columns_of_row, sound
+from tau_live.store.sqlite.rows import (
+    ATTEMPT,
+    attempt_of,
+    columns_of_row,
+    record_of,
+    rollout_of,
+    sound,
+    span_of,
+)
+
+T = TypeVar("T")
+
+
+class Found(NamedTuple, Generic[T]):
+    """A page of records, and how many match in all."""
+
+    records: list[T]
+    total: int
+
+
+class Source(NamedTuple):
+    """Where the records of one kind are stored.
+
+    Attributes:
+        columns: The columns that ``read`` needs.
+        tables: The table, or a join of tables.
+        columns_of: The column of each field that a condition may name.
+        order: The order of records that no other order distinguishes.
+        read: Returns the record in a row.
+    """
+
+    columns: str
+    tables: str
+    columns_of: Mapping[str, str]
+    order: str
+    read: Callable[[Row], Any]
+
+
+def _source(
+    kind: type[Any], table: str, *, order: str, left_out: str, read: Callable[[Row], Any],
+    columns: str = "",
+) -> Source:  # fmt: skip
+    fields = [name for name in kind.__struct_fields__ if name not in left_out.split()]
+    has_rollout = table in {"attempts", "spans"}
+    join = f" join rollouts on rollouts.seq = {table}.rollout_seq" if has_rollout else ""
+    names = {name: f"{table}.{name}" for name in fields}
+    if has_rollout:
+        names["rollout_id"] = "rollouts.rollout_id"
+    return Source(columns or f"{table}.*", f"{table}{join}", names, order, read)
+
+
+SOURCES: Mapping[type[Any], Source] = {
+    Rollout: _source(
+        Rollout, "rollouts", order="rollouts.seq", read=rollout_of,
+        left_out="input output resources config metadata",
+    ),
+    Attempt: _source(
+        Attempt, "attempts", order="attempts.rollout_seq, attempts.number", left_out="",
+        columns=f"{ATTEMPT}, rollouts.rollout_id", read=lambda row: attempt_of(row[:-1], row[-1]),
+    ),
+    Span: _source(
+        Span, "spans", order="spans.seq", left_out="attributes",
+        columns="spans.*, rollouts.rollout_id", read=lambda row: span_of(row, row["rollout_id"]),
+    ),
+    Worker: _source(
+        Worker, "workers", order="workers.worker_id", left_out="stats",
+        read=lambda row: record_of(Worker, row),
+    ),
+    Resource: _source(
+        Resource, "resources", order="resources.name, resources.version", left_out="content",
+        read=lambda row: record_of(Resource, row),
+    ),
+}  # fmt: skip
+"""The kinds of records that ``find`` finds."""
+
+TESTS: Mapping[str, str] = {
+    "is": "{} is ?",
+    "in": "{} in (select value from json_each(?))",
+    "contains": "instr({}, ?) > 0",
+    "from": "{} >= ?",
+    "before": "{} < ?",
+}
+
+
+def find(  # noqa: PLR0913  # as the store's
+    connection: Connection,
+    kind: type[T],
+    where: Sequence[Condition],
+    *,
+    any_of: Sequence[Condition] | None,
+    order_by: str | None,
+    descending: bool,
+    limit: int | None,
+    offset: int,
+) -> Found[T]:
+    """Return the records of a kind; see ``SqliteStore.find``."""
+    if kind not in SOURCES:
+        known = ", ".join(known.__name__ for known in SOURCES)
+        raise ValueError(f"kind must be one of {known}, got {kind!r}")
+    if offset < 0 or (limit is not None and limit < 0):
+        raise ValueError(f"limit and offset must be at least 0, got {limit!r} and {offset!r}")
+    source = SOURCES[kind]
+    all_of = [_sql_of(source, condition) for condition in where]
+    if any_of is not None:
+        some = " or ".join(_sql_of(source, condition) for condition in any_of)
+        all_of.append(f"({some or 'false'})")
+    values = [
+        json_of(condition.value) if condition.test == "in" else condition.value
+        for condition in (*where, *(any_of or ()))
+    ]
+    parameters = cast("list[Value]", values)
+    suffix = " desc" if descending else ""
+    order = f"{source.order}{suffix}" if "," not in source.order else source.order
+    if order_by is not None:
+        order = f"{_column_of(source, order_by)}{suffix}, {source.order}"
+    body = f"from {source.tables}{' where ' if all_of else ''}{' and '.join(all_of)}"
+    with connection.reading():
+        rows = connection.rows(
+            f"select {source.columns} {body} order by {order} limit ? offset ?",
+            [*parameters, -1 if limit is None else limit, offset],
+        )
+        total = connection.count(f"select count(*) {body}", parameters)
+    return Found(sound(rows, source.read), total)
+
+
+def _sql_of(source: Source, condition: Condition) -> str:
+    if condition.test not in TESTS:
+        raise ValueError(f"test must be one of {', '.join(TESTS)}, got {condition.test!r}")
+    return TESTS[condition.test].format(_column_of(source, condition.field))
+
+
+def _column_of(source: Source, field: str) -> str:
+    if field not in source.columns_of:
+        known = ", ".join(source.columns_of)
+        raise ValueError(f"field must be one of {known}, got {field!r}")
+    return source.columns_of[field]
 
 
 def total_of(query: RolloutQuery) -> str:
@@ -49,9 +193,9 @@ def where_of(query: RolloutQuery, *, page: bool) -> str:
     It names only the columns needed, so that their index is used.
     """
     conditions = [
-        (query.statuses, "status in (select value from json_each(:statuses))"),
+        (query.statuses is not None, "status in (select value from json_each(:statuses))"),
         (query.mode, "mode = :mode"),
-        (query.ids, "rollout_id in (select value from json_each(:ids))"),
+        (query.ids is not None, "rollout_id in (select value from json_each(:ids))"),
         (query.host is not None, "host = :host"),
         (query.name is not None, "name = :name"),
         (query.session_id is not None, "session_id = :session_id"),

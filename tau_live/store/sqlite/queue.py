@@ -1,24 +1,47 @@
-"""The queue, the workers and the resources in SQLite."""
+"""The queues, the workers and the resources in SQLite.
 
-from collections.abc import Mapping
+Overdue attempts are found by whoever claims or waits, and by every process that learns. Times are
+those at which something arrived, in epoch seconds; without one it is now.
+"""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from math import inf
+from pathlib import Path
 from sqlite3 import Row
+from threading import Event
 
 from tau_live.core import fault
-from tau_live.core.errors import DuplicateError, OddRowError, UnknownError
+from tau_live.core.errors import (
+    ConflictError,
+    DuplicateError,
+    InvalidTransitionError,
+    OddRowError,
+    UnknownError,
+)
+from tau_live.core.processes import is_alive, this_process
 from tau_live.core.records import (
     ATTEMPT_ENDS,
+    LIVE,
+    LONGEST_BACKOFF_S,
+    ROLLOUT_ENDS,
     Attempt,
     AttemptStatus,
     Claim,
     Reason,
-    ResourcesVersion,
+    Resource,
     Rollout,
+    RolloutQuery,
     RolloutStatus,
+    Span,
     Worker,
+    WorkerStatus,
 )
+from tau_live.core.sanitize import JsonObject
 from tau_live.store.sqlite.batch import WRITE_ATTEMPT, SqliteBatch, values_of_attempt
-from tau_live.store.sqlite.connection import Connection, json_of
+from tau_live.store.sqlite.connection import Connection, Value, json_of
+from tau_live.store.sqlite.rollouts import SqliteRollouts
 from tau_live.store.sqlite.rows import (
     INSERT_ROLLOUT,
     record_of,
@@ -28,12 +51,45 @@ from tau_live.store.sqlite.rows import (
     values_of_rollout,
 )
 
+DEFAULT_QUEUE = "default"
+
+ID_CHARS = 1_000
+
+POLL_S = 0.01
+"""Seconds between two checks for other processes' writes while waiting; one takes 2 us."""
+
+EXPIRE_EVERY_S = 1.0
+"""Seconds between two searches for overdue attempts and dead processes, while nothing happens."""
+
+NOTHING_NEW = f"""
+select not exists (
+    select 1 from queue
+    where name in (select value from json_each(:queues)) and due_at <= :at
+)
+and not exists (
+    select 1 from attempts
+    where due_at < :at and due_at is not null and status in ('preparing', 'running')
+)
+and (:worker_id is null or exists (
+    select 1 from workers where worker_id = :worker_id and status = 'idle'
+    and claimed_at between :at - {EXPIRE_EVERY_S} and :at
+))
+"""
+"""Whether a claim would repeat the answer of a moment ago: then nothing is written, or each poll of
+an idle worker would wake whoever waits for changes."""
+
 CLAIM = """
-update rollouts set status = 'running', worker_id = :worker_id,
+update rollouts set status = 'preparing', worker_id = :worker_id,
     started_at = coalesce(started_at, :at), attempt_count = attempt_count + 1
 where seq = (
-    select rollout_seq from queue join rollouts on seq = rollout_seq
-    where position > :after and status in ('queuing', 'requeuing') order by position limit 1
+    select rollout_seq from queue where position = (
+        select min((
+            select position from queue join rollouts on seq = rollout_seq
+            where queue.name = named.value and due_at <= :at and position > :after
+            and status in ('queuing', 'requeuing')
+            order by position limit 1
+        )) from json_each(:queues) as named
+    )
 )
 returning *, (select position from queue where rollout_seq = seq) as position
 """
@@ -45,6 +101,17 @@ where due_at < :now and due_at is not null and attempts.status in ('preparing', 
 order by due_at, rollout_seq, number
 """
 
+OWNERS = """
+select distinct owner from attempts
+where owner is not null and status in ('preparing', 'running')
+union select distinct owner from workers where owner is not null and status <> 'gone'
+"""
+
+OF_OWNER = """
+select rollout_id, number from attempts join rollouts on seq = rollout_seq
+where attempts.owner = ? and attempts.status in ('preparing', 'running')
+"""
+
 STARTED = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)
 
 REASONS = {
@@ -53,181 +120,536 @@ REASONS = {
     AttemptStatus.UNRESPONSIVE: Reason.TIMEOUT,
 }
 
+LATE = "late_results"
+"""Counts results of attempts that were over, and of which nothing could be changed any more."""
+
 
 class SqliteQueue:
-    """The queue: first in, first out; each rollout is claimed by one worker."""
+    """The queues: first in, first out; each rollout is claimed by one worker.
+
+    A rollout is in its queue exactly while it is queuing or requeuing.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._rollouts = SqliteRollouts(connection)
+        self._looked_at = -inf
 
-    def enqueue(self, rollout: Rollout, *, at: float) -> None:
-        """Put a rollout into the queue, as queuing. Raises: DuplicateError."""
-        waiting = Rollout(
-            rollout_id=rollout.rollout_id,
-            host=rollout.host,
-            run_id=rollout.run_id,
-            session_id=rollout.session_id,
-            parent_id=rollout.parent_id,
-            name=rollout.name,
-            mode=rollout.mode,
-            input=rollout.input,
-            config=rollout.config,
-            metadata=rollout.metadata,
-        )
-        values = values_of_rollout(
-            waiting,
-            input_=None if waiting.input is None else json_of(waiting.input),
-            metadata=json_of(waiting.metadata),
-            enqueued=True,
-        )
+    @property
+    def path(self) -> Path:
+        """The file of the store."""
+        return Path(self._connection.path)
+
+    def enqueue(self, rollout: Rollout, *, at: float | None = None) -> None:
+        """Put a rollout into its queue (``default`` if it names none).
+
+        Raises:
+            DuplicateError: Its id is taken.
+            ValueError: A field is malformed, or its id begins with ``live-``, as those of live
+                rollouts do.
+        """
+        at = time.time() if at is None else at
         with self._connection.begin():
-            if not self._connection.change(INSERT_ROLLOUT, values):
-                raise DuplicateError("rollout", rollout.rollout_id)
+            waiting = self._insert(rollout, RolloutStatus.QUEUING)
             fault.point("queue.enqueued")
             self._connection.change(
                 """
-                insert into queue (rollout_seq, at)
-                select seq, ? from rollouts where rollout_id = ?
+                insert into queue (rollout_seq, at, name)
+                select seq, :at, queue from rollouts where rollout_id = :rollout_id
                 """,
-                (at, rollout.rollout_id),
+                {"at": at, "rollout_id": waiting.rollout_id},
             )
 
-    def claim(self, worker_id: str, *, at: float) -> Claim | None:
-        """Take the oldest waiting rollout, in one statement; ``None`` when there is none.
+    def claim(
+        self,
+        worker_id: str | None,
+        *,
+        at: float | None = None,
+        queues: Collection[str] = (DEFAULT_QUEUE,),
+    ) -> Claim | None:
+        """Take the oldest rollout that waits in one of the queues; ``None`` when there is none.
 
-        Live rollouts are never claimed. The rollout becomes running with this worker and
-        begins a new attempt, preparing until its first heartbeat or span. Registers an unknown
-        worker. One whose row is odd stays where it is.
+        Overdue attempts are ended first. The rollout and its new attempt are preparing until the
+        first sign of life: a heartbeat, a span, or the first event of its run. Live rollouts are
+        in no queue. Registers an unknown worker as one of this process; without one, the attempt
+        is that of the worker whose heartbeat comes first.
         """
+        at = time.time() if at is None else at
+        names = [queues] if isinstance(queues, str) else [*queues]
+        wanted: dict[str, Value] = {"worker_id": worker_id, "at": at, "queues": json_of(names)}
+        dead = self._dead_owners() if self._is_time_to_look() else []
+        if not dead and self._connection.count(NOTHING_NEW, wanted):
+            return None
         after = 0
         while True:
             try:
                 with self._connection.begin():
-                    row = self._connection.row(
-                        CLAIM, {"worker_id": worker_id, "at": at, "after": after}
-                    )
+                    self._end_overdue(dead, now=at)
+                    row = self._take({**wanted, "after": after}, at=at)
                     if row is None:
                         return None
                     after = row["position"]
-                    fault.point("queue.claimed")
-                    return self._begin(rollout_of(row), worker_id, at=at)
+                    rollout = rollout_of(row)
+                    attempt = self._begin_attempt(rollout, rollout.attempt_count, worker_id, at=at)
+                    return Claim(rollout, attempt, self)
             except OddRowError as error:  # its claim is undone
                 report(error)
 
-    def _begin(self, rollout: Rollout, worker_id: str, *, at: float) -> Claim:
-        """Begin a new attempt of a rollout that was claimed."""
-        attempt = Attempt(
-            rollout_id=rollout.rollout_id,
-            number=rollout.attempt_count,
-            status=AttemptStatus.PREPARING,
-            worker_id=worker_id,
-            started_at=at,
-            last_heartbeat_at=at,
-        )
-        self._connection.change("delete from queue where rollout_seq = ?", (rollout.seq,))
-        self._connection.change(
-            WRITE_ATTEMPT, values_of_attempt(attempt, rollout.seq, rollout.config)
-        )
-        touch_worker(self._connection, worker_id, at=at)
-        set_active_attempt(self._connection, worker_id, rollout.rollout_id, attempt.number)
-        return Claim(rollout, attempt)
+    def _take(self, wanted: dict[str, Value], *, at: float) -> Row | None:
+        """Take the first rollout that may be claimed out of its queue."""
+        worker_id = wanted["worker_id"]
+        if isinstance(worker_id, str):
+            touch_worker(self._connection, worker_id, at=at, owner=this_process())
+            self._connection.change(
+                "update workers set claimed_at = ? where worker_id = ?", (at, worker_id)
+            )
+        row = self._connection.row(CLAIM, wanted)
+        if row is not None:
+            fault.point("queue.claimed")
+            self._connection.change("delete from queue where rollout_seq = ?", (row["seq"],))
+        elif isinstance(worker_id, str):
+            set_worker(self._connection, worker_id, WorkerStatus.IDLE, at=at)
+        return row
 
-    def heartbeat(self, worker_id: str, rollout_id: str, number: int, *, at: float) -> bool:
+    def begin(self, rollout: Rollout, worker_id: str | None, *, at: float | None = None) -> Claim:
+        """Store a rollout that its worker begins at once, without waiting in its queue.
+
+        It is put there if it has to be tried again. Raises: DuplicateError.
+        """
+        at = time.time() if at is None else at
+        with self._connection.begin():
+            stored = self._insert(rollout, RolloutStatus.PREPARING, worker_id=worker_id, at=at)
+            attempt = self._begin_attempt(stored, 1, worker_id, at=at)
+        return Claim(stored, attempt, self)
+
+    def retry(self, rollout_id: str, worker_id: str | None, *, at: float | None = None) -> Claim:
+        """Begin another attempt by hand, whatever its config allows.
+
+        Raises:
+            UnknownError: No such rollout is stored.
+            InvalidTransitionError: It succeeded or was cancelled.
+        """
+        at = time.time() if at is None else at
+        with self._connection.begin():
+            with SqliteBatch(self._connection, [rollout_id]) as batch:
+                if batch.rollout(rollout_id).status is RolloutStatus.FAILED:
+                    batch.set_status(rollout_id, RolloutStatus.REQUEUING, at=at)
+                if batch.rollout(rollout_id).status is not RolloutStatus.RUNNING:
+                    batch.set_status(rollout_id, RolloutStatus.PREPARING, at=at)
+            rollout = self._rollouts.rollout(rollout_id)
+            number = rollout.attempt_count + 1
+            self._connection.change(
+                "update rollouts set attempt_count = ?, worker_id = ? where seq = ?",
+                (number, worker_id, rollout.seq),
+            )
+            attempt = self._begin_attempt(rollout, number, worker_id, at=at)
+            return Claim(self._rollouts.rollout(rollout_id), attempt, self)
+
+    def heartbeat(
+        self, worker_id: str, rollout_id: str, number: int, *, at: float | None = None
+    ) -> bool:
         """Record a heartbeat of an attempt; ``False`` if it is over or another worker's.
+
+        That of an unresponsive attempt lets it go on until a newer one begins.
 
         Raises:
             UnknownError: No such worker is registered.
         """
+        at = time.time() if at is None else at
         with self._connection.begin():
             known = "select 1 from workers where worker_id = ?"
             if not self._connection.rows(known, (worker_id,)):
                 raise UnknownError("worker", worker_id)
             touch_worker(self._connection, worker_id, at=at)
             with SqliteBatch(self._connection, [rollout_id]) as batch:
-                lives = batch.touch(rollout_id, number, at=at, worker_id=worker_id)
-            working = (rollout_id, number) if lives else (None, None)
-            set_active_attempt(self._connection, worker_id, *working)
+                lives = batch.touch(
+                    rollout_id, number, at=at, worker_id=worker_id, owner=this_process()
+                )
+            if lives:
+                active = (rollout_id, number)
+                set_worker(self._connection, worker_id, WorkerStatus.BUSY, active=active, at=at)
+            else:
+                self._connection.change(
+                    """
+                    update workers set status = 'idle', active_rollout_id = null,
+                        active_attempt = null, idle_at = ?
+                    where worker_id = ? and active_rollout_id = ? and active_attempt = ?
+                    """,
+                    (at, worker_id, rollout_id, number),
+                )
         return lives
 
-    def finish(
+    def finish(  # noqa: PLR0913  # keyword-only but for three
         self,
         rollout_id: str,
         number: int,
         status: AttemptStatus,
         *,
-        at: float,
+        at: float | None = None,
         error_message: str | None = None,
+        output: object = None,
+        retry_after_s: float | None = None,
     ) -> RolloutStatus:
         """End an attempt and move its rollout: done, failed, or requeued for another try.
 
         It is requeued while fewer than ``max_attempts`` were made and the end is among
-        ``retry_on``. Only the newest attempt moves its rollout. Returns the rollout's status.
+        ``retry_on``. Only the newest attempt moves its rollout. The result of an attempt that was
+        unresponsive counts until a newer one begins; after that, and after every other end, it
+        changes nothing but is kept as a span of the kind ``result``, and counted
+        (``late_results``). Repeating a result changes nothing.
+
+        Args:
+            rollout_id: The rollout.
+            number: The attempt.
+            status: How it ended.
+            at: Epoch seconds.
+            error_message: Its error.
+            output: Its result, open-ended JSON data.
+            retry_after_s: Seconds until it may be tried again; ``None`` as its config has it.
+
+        Returns:
+            The rollout's status.
 
         Raises:
-            ValueError: ``status`` is not the end of an attempt.
+            ValueError: ``status`` is not the end of an attempt, or ``retry_after_s`` is no time.
             UnknownError: No such attempt is stored.
-            InvalidTransitionError: The attempt is over; its rollout is left alone.
         """
+        at, status = time.time() if at is None else at, AttemptStatus(status)
         if status not in ATTEMPT_ENDS:
             raise ValueError(f"status must be an end of an attempt, got {status!r}")
+        if retry_after_s is not None and not 0.0 <= retry_after_s <= LONGEST_BACKOFF_S:
+            longest = f"{LONGEST_BACKOFF_S:g}"
+            raise ValueError(f"retry_after_s must be from 0 to {longest}, got {retry_after_s!r}")
         with self._connection.begin(), SqliteBatch(self._connection, [rollout_id]) as batch:
-            moved = batch.set_attempt_status(
-                rollout_id, number, status, at=at, error_message=error_message
-            )
-            fault.point("queue.finished")
-            rollout = batch.rollout(rollout_id)
-            current = moved and rollout.attempt_count == number
-            if not current or rollout.status not in STARTED:
-                return rollout.status
-            if rollout.status is RolloutStatus.PREPARING:
-                batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
-            new = _status_after(rollout, status, enqueued=batch.is_queued(rollout_id))
-            batch.set_status(rollout_id, new, at=at, reason=REASONS.get(status))
+            attempt, known = batch.attempt(rollout_id, number), batch.rollout(rollout_id)
+            is_newest = known.attempt_count == number
+            if attempt.status is status:
+                if output is not None and known.output is None and is_newest:
+                    batch.set_output(rollout_id, output)  # its run ended first
+                return known.status
+            is_over = attempt.status in ATTEMPT_ENDS and not batch.recover(rollout_id, number)
+            if is_over or not is_newest:
+                _keep_late(batch, attempt, status, output, at=at)
+            attempt = batch.attempt(rollout_id, number)
+            if attempt.status in ATTEMPT_ENDS:
+                return known.status
+            due_at = None if retry_after_s is None else at + retry_after_s
+            new = self._end(batch, attempt, status, at=at, error=error_message, due_at=due_at)
+            if output is not None and is_newest:
+                batch.set_output(rollout_id, output)
         return new
 
-    def requeue_overdue(self, *, now: float) -> list[str]:
-        """End attempts over their limits (``timeout``, ``unresponsive``) and requeue or fail them.
+    def _end(
+        self,
+        batch: SqliteBatch,
+        attempt: Attempt,
+        status: AttemptStatus,
+        *,
+        at: float,
+        error: str | None,
+        due_at: float | None = None,
+    ) -> RolloutStatus:
+        """End an open attempt and move its rollout, if it is the newest; return its status."""
+        rollout_id, number = attempt.rollout_id, attempt.number
+        batch.set_attempt_status(rollout_id, number, status, at=at, error_message=error)
+        fault.point("queue.finished")
+        rollout = batch.rollout(rollout_id)
+        if rollout.attempt_count != number or rollout.status not in STARTED:
+            return rollout.status
+        if rollout.status is RolloutStatus.PREPARING:
+            batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
+        new = rollout.status_after(status)
+        due_at = due_at if new is RolloutStatus.REQUEUING else None
+        batch.set_status(rollout_id, new, at=at, reason=REASONS.get(status), due_at=due_at)
+        if new in ROLLOUT_ENDS:  # whoever learns joins its rewards next
+            batch.await_reward(rollout_id, until=at)
+        return new
+
+    def amend(self, rollout: Rollout) -> Rollout:
+        """Replace mode, input, metadata, resources and config of a rollout that has not ended.
+
+        Limits of time hold from the next attempt on. Returns it as it is stored.
+
+        Raises:
+            UnknownError: No such rollout is stored.
+            InvalidTransitionError: It has ended.
+        """
+        with self._connection.begin():
+            known = self._rollouts.rollout(rollout.rollout_id)
+            if known.status in ROLLOUT_ENDS:
+                raise InvalidTransitionError(
+                    "rollout", rollout.rollout_id, old=known.status, new=rollout.status
+                )
+            config = rollout.config
+            self._connection.change(
+                """
+                update rollouts set mode = ?, input = ?, metadata = ?, resources = ?,
+                    max_attempts = ?, retry_on = ?, timeout_s = ?, unresponsive_s = ?, backoff_s = ?
+                where seq = ?
+                """,
+                (
+                    rollout.mode,
+                    None if rollout.input is None else json_of(rollout.input),
+                    json_of(rollout.metadata),
+                    json_of(rollout.resources),
+                    config.max_attempts,
+                    json_of(config.retry_on),
+                    config.timeout_s,
+                    config.unresponsive_s,
+                    config.backoff_s,
+                    known.seq,
+                ),
+            )
+            return self._rollouts.rollout(rollout.rollout_id)
+
+    def expire(self, *, now: float | None = None) -> list[str]:
+        """End attempts over their limits, or whose process is gone; requeue or fail their rollouts.
 
         Of two limits the one that is reached first counts. Returns the ids of the rollouts
         concerned, in that order. Rollouts without limits in their config are left alone.
         """
+        now = time.time() if now is None else now
+        self._looked_at = time.monotonic()
+        dead = self._dead_owners()
         with self._connection.begin():
-            overdue = self._connection.rows(OVERDUE_ATTEMPTS, {"now": now})
-            for row in overdue:
-                silent = bool(row["unresponsive"])
-                self.finish(
-                    row["rollout_id"],
-                    row["number"],
-                    AttemptStatus.UNRESPONSIVE if silent else AttemptStatus.TIMEOUT,
-                    at=now,
-                    error_message="no heartbeat" if silent else "took too long",
-                )
-        return list(dict.fromkeys(row["rollout_id"] for row in overdue))
+            return self._end_overdue(dead, now=now)
 
-    def length(self) -> int:
-        """Return how many rollouts wait."""
-        return self._connection.count("select count(*) from queue")
+    def cancel(
+        self, rollout_id: str, *, number: int | None = None, at: float | None = None
+    ) -> bool:
+        """Cancel a rollout, waiting or not; ``False`` if it was cancelled before.
+
+        Whoever works on it learns of it by the next heartbeat.
+
+        Args:
+            rollout_id: The rollout.
+            number: Only if this is its newest attempt; ``None`` cancels it anyway.
+            at: Epoch seconds.
+
+        Raises:
+            UnknownError: No such rollout is stored.
+            InvalidTransitionError: It has succeeded.
+        """
+        at = time.time() if at is None else at
+        with self._connection.begin(), SqliteBatch(self._connection, [rollout_id]) as batch:
+            if number is not None and batch.rollout(rollout_id).attempt_count != number:
+                return False
+            return batch.set_status(rollout_id, RolloutStatus.CANCELLED, at=at)
+
+    def _is_time_to_look(self) -> bool:
+        """Return whether it is time to look for dead processes, once in ``EXPIRE_EVERY_S``."""
+        now = time.monotonic()
+        if now - self._looked_at < EXPIRE_EVERY_S:
+            return False
+        self._looked_at = now
+        return True
+
+    def _dead_owners(self) -> list[str]:
+        """Return the processes that are dead and have workers or open attempts."""
+        owners = [row["owner"] for row in self._connection.rows(OWNERS)]
+        own = this_process()
+        return [owner for owner in owners if owner != own and is_alive(owner) is False]
+
+    def _end_overdue(self, dead: Sequence[str], *, now: float) -> list[str]:
+        """End attempts over their limits and those of dead processes; return their rollouts."""
+        concerned: dict[str, None] = {}
+        for row in self._connection.rows(OVERDUE_ATTEMPTS, {"now": now}):
+            silent = bool(row["unresponsive"])
+            status = AttemptStatus.UNRESPONSIVE if silent else AttemptStatus.TIMEOUT
+            error = "no heartbeat" if silent else "took too long"
+            concerned[row["rollout_id"]] = None
+            self._expire(row["rollout_id"], row["number"], status, at=now, error=error)
+        for owner in dead:
+            for row in self._connection.rows(OF_OWNER, (owner,)):
+                concerned[row["rollout_id"]] = None
+                self._expire(
+                    row["rollout_id"], row["number"], AttemptStatus.UNRESPONSIVE, at=now,
+                    error="its process is gone",
+                )  # fmt: skip
+            self._connection.change("update workers set status = 'gone' where owner = ?", (owner,))
+        return [*concerned]
+
+    def wait(
+        self,
+        ids: Sequence[str],
+        *,
+        timeout_s: float,
+        statuses: Sequence[RolloutStatus] = (*ROLLOUT_ENDS,),
+    ) -> list[Rollout]:
+        """Return those of ``ids`` that have one of ``statuses``, as soon as all of them have.
+
+        After ``timeout_s`` it returns those that have it by then, in the order of ``ids``. Works
+        across processes; overdue attempts are ended meanwhile, by the clock of the machine.
+
+        Raises:
+            ValueError: ``timeout_s`` is not at least 0.
+        """
+        if not timeout_s >= 0.0:
+            raise ValueError(f"timeout_s must be at least 0, got {timeout_s!r}")
+        if not ids or not statuses:
+            return []
+        deadline = time.monotonic() + timeout_s
+        pause = Event()
+        while True:
+            if not self._connection.read_only:
+                self.expire()
+            stamp = self._stamp()
+            found = self._rollouts.query(RolloutQuery(ids=ids, statuses=statuses)).rollouts
+            ended = {rollout.rollout_id: rollout for rollout in found}
+            rollouts = [ended[id_] for id_ in dict.fromkeys(ids) if id_ in ended]
+            if len(rollouts) == len(set(ids)):
+                return rollouts
+            look_at = time.monotonic() + EXPIRE_EVERY_S
+            while self._stamp() == stamp and time.monotonic() < look_at:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return rollouts
+                pause.wait(min(POLL_S, left))
+
+    def _stamp(self) -> tuple[int, int]:
+        return self._connection.data_version(), self._connection.raw.total_changes
+
+    def length(self, queue: str | None = None) -> int:
+        """Return how many rollouts wait in a queue, or in all."""
+        sql = "select count(*) from queue where :queue is null or name = :queue"
+        return self._connection.count(sql, {"queue": queue})
+
+    def _insert(
+        self,
+        rollout: Rollout,
+        status: RolloutStatus,
+        *,
+        worker_id: str | None = None,
+        at: float | None = None,
+    ) -> Rollout:
+        check_id(rollout.rollout_id)
+        if not isinstance(rollout.queue, str | None):
+            raise ValueError(f"queue must be a text or None, got {rollout.queue!r}")  # noqa: TRY004  # as of other fields
+        new = Rollout(
+            rollout_id=rollout.rollout_id,
+            run_id=rollout.rollout_id,
+            session_id=rollout.session_id,
+            parent_id=rollout.parent_id,
+            name=rollout.name,
+            status=status,
+            mode=rollout.mode,
+            queue=rollout.queue or DEFAULT_QUEUE,
+            input=rollout.input,
+            resources=rollout.resources,
+            config=rollout.config,
+            metadata=rollout.metadata,
+            worker_id=worker_id,
+            attempt_count=0 if at is None else 1,
+            started_at=at,
+        )
+        values = values_of_rollout(
+            new,
+            input_=None if new.input is None else json_of(new.input),
+            metadata=json_of(new.metadata),
+        )
+        if not self._connection.change(INSERT_ROLLOUT, values):
+            raise DuplicateError("rollout", rollout.rollout_id)
+        try:
+            return self._rollouts.rollout(rollout.rollout_id)
+        except OddRowError as error:  # else nobody could read it
+            raise ValueError(f"{error.column} is malformed: {error.problem}") from error
+
+    def _begin_attempt(
+        self, rollout: Rollout, number: int, worker_id: str | None, *, at: float
+    ) -> Attempt:
+        attempt = Attempt(
+            rollout_id=rollout.rollout_id,
+            number=number,
+            status=AttemptStatus.PREPARING,
+            execution=f"{rollout.rollout_id}/{number}",
+            worker_id=worker_id,
+            started_at=at,
+            last_heartbeat_at=at,
+            owner=this_process(),
+        )
+        values = values_of_attempt(attempt, rollout.seq, rollout.config)
+        self._connection.change(WRITE_ATTEMPT, values)
+        if worker_id is not None:
+            touch_worker(self._connection, worker_id, at=at, owner=this_process())
+            set_worker(
+                self._connection, worker_id, WorkerStatus.BUSY,
+                active=(rollout.rollout_id, number), at=at,
+            )  # fmt: skip
+        return attempt
+
+    def _expire(
+        self, rollout_id: str, number: int, status: AttemptStatus, *, at: float, error: str
+    ) -> None:
+        with SqliteBatch(self._connection, [rollout_id]) as batch:
+            if not batch.readable([rollout_id]):
+                return
+            attempt = batch.attempt(rollout_id, number)
+            if attempt.status not in ATTEMPT_ENDS:
+                self._end(batch, attempt, status, at=at, error=error)
 
 
-def _status_after(rollout: Rollout, status: AttemptStatus, *, enqueued: bool) -> RolloutStatus:
-    """Return the status of a rollout whose newest attempt has ended."""
-    if status is AttemptStatus.SUCCEEDED:
-        return RolloutStatus.SUCCEEDED
-    left = rollout.attempt_count < rollout.config.max_attempts
-    if left and status in rollout.config.retry_on and enqueued:
-        return RolloutStatus.REQUEUING
-    return RolloutStatus.FAILED
+def check_id(rollout_id: object) -> None:
+    """Check the id of a new rollout. Raises: ValueError."""
+    if not isinstance(rollout_id, str) or not 0 < len(rollout_id) <= ID_CHARS or "\0" in rollout_id:
+        raise ValueError(f"rollout_id must be a text of 1 to {ID_CHARS:,} characters")
+    if rollout_id.startswith(LIVE):
+        raise ValueError(f"rollout_id must not begin with {LIVE!r}, got {rollout_id!r}")
+
+
+def _keep_late(
+    batch: SqliteBatch, attempt: Attempt, status: AttemptStatus, output: object, *, at: float
+) -> None:
+    """Keep the result of an attempt that is over, and count it."""
+    batch.count(LATE)
+    span = Span(
+        rollout_id=attempt.rollout_id,
+        attempt=attempt.number,
+        span_id=f"result-{attempt.number}",
+        kind="result",
+        name="late result",
+        status=status,
+        attributes={} if output is None else {"output": output},
+        started_at=at,
+        ended_at=at,
+    )
+    batch.add_spans([span], at=at)
 
 
 class SqliteWorkers:
-    """The processes that take rollouts."""
+    """The workers that take rollouts."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def register(self, worker_id: str, *, at: float) -> Worker:
-        """Store a worker, or record a heartbeat of it."""
-        return record_of(Worker, touch_worker(self._connection, worker_id, at=at))
+    def register(
+        self,
+        worker_id: str,
+        *,
+        at: float | None = None,
+        owner: str | None = None,
+        stats: JsonObject | None = None,
+    ) -> Worker:
+        """Store a worker, or record a heartbeat of it, with what it reports of itself.
+
+        Args:
+            worker_id: Its id.
+            at: Epoch seconds.
+            owner: Its process, by which others see whether it lives; ``None`` keeps the known one,
+                which is the process that claimed for it.
+            stats: Open-ended JSON data; ``None`` keeps the known ones.
+        """
+        at = time.time() if at is None else at
+        with self._connection.begin():
+            touch_worker(self._connection, worker_id, at=at, owner=owner)
+            rows = self._connection.rows(
+                """
+                update workers set stats = coalesce(?, stats),
+                    status = iif(status = 'gone', 'idle', status)
+                where worker_id = ? returning *
+                """,
+                (None if stats is None else json_of(stats), worker_id),
+            )
+            return record_of(Worker, rows[0])
 
     def workers(self) -> list[Worker]:
         """Return every worker by id."""
@@ -236,51 +658,133 @@ class SqliteWorkers:
 
 
 class SqliteResources:
-    """Immutable, versioned prompts and settings."""
+    """Prompts and settings by name; each has versions of its own, which never change."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def publish(self, resources: Mapping[str, object], *, at: float) -> ResourcesVersion:
-        """Store a new version, which becomes the latest and replaces all of the last one."""
+    def publish(
+        self,
+        resources: Mapping[str, object],
+        *,
+        at: float | None = None,
+        expected: Mapping[str, int] | None = None,
+    ) -> dict[str, Resource]:
+        """Store new versions of some resources; others stay as they are.
+
+        A content that is the latest already makes no version.
+
+        Args:
+            resources: Their contents by name, open-ended JSON data.
+            at: Epoch seconds.
+            expected: The latest versions of some of them, 0 for none; if one is another by now,
+                nothing is stored.
+
+        Returns:
+            The latest version of each.
+
+        Raises:
+            ConflictError: A version is not the expected one.
+        """
+        at = time.time() if at is None else at
+        with self._connection.begin():
+            latest = self.latest()
+            for name, version in (expected or {}).items():
+                actual = latest[name].version if name in latest else 0
+                if actual != version:
+                    raise ConflictError("resource", name, expected=version, actual=actual)
+            for name, content in resources.items():
+                known = latest.get(name)
+                text = json_of(content)
+                if known is not None and json_of(known.content) == text:
+                    continue
+                number = 1 if known is None else known.version + 1
+                self._connection.change(
+                    """
+                    insert into resources (name, version, content, created_at)
+                    values (?, ?, ?, ?)
+                    """,
+                    (name, number, text, at),
+                )
+                latest[name] = self.resource(name, number)
+        return {name: latest[name] for name in resources}
+
+    def latest(self) -> dict[str, Resource]:
+        """Return the newest version of every resource, by name."""
         rows = self._connection.rows(
-            "insert into resources (resources, created_at) values (?, ?) returning *",
-            (json_of(resources), at),
+            "select name, max(version) as version, content, created_at from resources group by name"
         )
-        return record_of(ResourcesVersion, rows[0])
+        latest = sound(rows, partial(record_of, Resource))
+        return {resource.name: resource for resource in latest}
 
-    def latest(self) -> ResourcesVersion | None:
-        """Return the newest version, if there is any. Raises: OddRowError."""
-        row = self._connection.row("select * from resources order by version desc limit 1")
-        return None if row is None else record_of(ResourcesVersion, row)
-
-    def version(self, version: int) -> ResourcesVersion:
-        """Return one version. Raises: UnknownError."""
-        row = self._connection.row("select * from resources where version = ?", (version,))
+    def resource(self, name: str, version: int) -> Resource:
+        """Return one version of a resource. Raises: UnknownError."""
+        row = self._connection.row(
+            "select * from resources where name = ? and version = ?", (name, version)
+        )
         if row is None:
-            raise UnknownError("resources", version)
-        return record_of(ResourcesVersion, row)
+            raise UnknownError("resource", f"{name}@{version}")
+        return record_of(Resource, row)
+
+    def versions(self, name: str) -> list[Resource]:
+        """Return every version of a resource, the newest first."""
+        rows = self._connection.rows(
+            "select * from resources where name = ? order by version desc", (name,)
+        )
+        return sound(rows, partial(record_of, Resource))
 
 
-def touch_worker(connection: Connection, worker_id: str, *, at: float) -> Row:
-    """Register a worker or record a heartbeat of it, and return its row."""
+def touch_worker(
+    connection: Connection, worker_id: str, *, at: float, owner: str | None = None
+) -> Row:
+    """Register a worker or record a heartbeat of it, and return its row.
+
+    Args:
+        connection: The connection.
+        worker_id: The worker.
+        at: Epoch seconds.
+        owner: Its process; ``None`` keeps the known one.
+    """
     return connection.rows(
         """
-        insert into workers (worker_id, registered_at, last_heartbeat_at)
-        values (:worker_id, :at, :at)
-        on conflict (worker_id) do update
-            set last_heartbeat_at = max(last_heartbeat_at, excluded.last_heartbeat_at)
+        insert into workers (worker_id, registered_at, last_heartbeat_at, owner)
+        values (:worker_id, :at, :at, :owner)
+        on conflict (worker_id) do update set
+            last_heartbeat_at = max(last_heartbeat_at, excluded.last_heartbeat_at),
+            owner = coalesce(excluded.owner, owner)
         returning *
         """,
-        {"worker_id": worker_id, "at": at},
+        {"worker_id": worker_id, "at": at, "owner": owner},
     )[0]
 
 
-def set_active_attempt(
-    connection: Connection, worker_id: str, rollout_id: str | None, attempt: int | None
+def set_worker(
+    connection: Connection,
+    worker_id: str,
+    status: WorkerStatus,
+    *,
+    active: tuple[str, int] | tuple[None, None] = (None, None),
+    at: float,
 ) -> None:
-    """Record the attempt that a worker works on."""
+    """Record the status of a worker, and the attempt that it works on.
+
+    Args:
+        connection: The connection.
+        worker_id: The worker.
+        status: Its status.
+        active: The rollout that it works on, and the number of the attempt.
+        at: Epoch seconds since which it has the status, if that is new.
+    """
     connection.change(
-        "update workers set active_rollout_id = ?, active_attempt = ? where worker_id = ?",
-        (rollout_id, attempt, worker_id),
-    )
+        """
+        update workers set status = :status, active_rollout_id = :rollout_id,
+            active_attempt = :attempt,
+            busy_at = iif(:status = 'busy' and status <> 'busy', :at, busy_at),
+            idle_at = iif(:status = 'idle' and status <> 'idle', :at, idle_at)
+        where worker_id = :worker_id
+        """,
+        {
+            "worker_id": worker_id, "status": status, "rollout_id": active[0],
+            "attempt": active[1], "at": at,
+        },
+    )  # fmt: skip

@@ -1,9 +1,5 @@
 """Rollouts, attempts and spans in SQLite."""
 
-import time
-from collections.abc import Sequence
-from threading import Event
-
 from tau_live.core.errors import UnknownError
 from tau_live.core.records import (
     Attempt,
@@ -23,9 +19,6 @@ from tau_live.store.sqlite.rows import (
     sound,
     span_of,
 )
-
-POLL_S = 0.01
-"""Seconds between two checks for other processes' writes while waiting; one takes 2 us."""
 
 
 class SqliteRollouts:
@@ -102,29 +95,6 @@ class SqliteRollouts:
     def owners(self) -> list[str]:
         """Return the processes that own a rollout which is not at its end."""
         return [row["owner"] for row in self._connection.rows(OWNERS)]
-
-    def wait_for_rollouts(
-        self, ids: Sequence[str], *, statuses: Sequence[RolloutStatus], timeout_s: float
-    ) -> list[Rollout]:
-        """Return those of ``ids`` that have one of ``statuses``, as soon as all of them have.
-
-        After ``timeout_s`` it returns those that have it by then. Works across processes.
-        """
-        wanted = RolloutQuery(ids=ids, statuses=statuses)
-        if not ids or not statuses:
-            return []
-        deadline = time.monotonic() + timeout_s
-        pause = Event()
-        while True:
-            version = self._connection.data_version()
-            rollouts = self.query(wanted).rollouts
-            if len(rollouts) == len(set(ids)):
-                return rollouts
-            while self._connection.data_version() == version:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return rollouts
-                pause.wait(min(POLL_S, left))
 
 
 OPEN_STATUSES = "status in ('queuing', 'preparing', 'running', 'requeuing')"

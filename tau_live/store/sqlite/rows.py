@@ -22,7 +22,7 @@ from tau_live.core.records import (
     InService,
     Monitor,
     PolicyVersion,
-    ResourcesVersion,
+    Resource,
     Reward,
     Rollout,
     RolloutConfig,
@@ -39,16 +39,20 @@ INSERT_ROLLOUT = """
 insert into rollouts (
     rollout_id, host, run_id, session_id, parent_id, name, status, mode, reason, error_type, input,
     max_attempts, retry_on, timeout_s, unresponsive_s, metadata, owner, worker_id, attempt_count,
-    started_at, ended_at, ready_seq, total_reward, run_reward, left_out, enqueued
-) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    started_at, ended_at, ready_seq, total_reward, run_reward, left_out, queue, output, resources,
+    backoff_s
+) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (rollout_id) do nothing
 """
 
 ATTEMPT = """
 attempts.number, attempts.status, attempts.execution, attempts.worker_id, attempts.started_at,
-attempts.last_heartbeat_at, attempts.ended_at, attempts.error_message
+attempts.last_heartbeat_at, attempts.ended_at, attempts.error_message, attempts.owner
 """
 """The columns that ``attempt_of`` reads, in order."""
+
+ROLLOUT_JSON = ("input", "output", "metadata", "resources")
+"""The fields of a rollout that are stored as JSON text."""
 
 ATTEMPT_FIELDS = [name for name in Attempt.__struct_fields__ if name != "rollout_id"]
 
@@ -92,8 +96,8 @@ _columns_of_reward = attrgetter(*REWARD_COLUMNS)
 
 _OPEN_ENDED = frozenset(
     {
-        *("evidence", "tally", "finding", "report", "metadata", "numbers", "resources", "facts"),
-        *("streaks", "details"),
+        *("evidence", "tally", "finding", "report", "metadata", "numbers", "facts"),
+        *("streaks", "details", "stats", "content"),
     }
 )
 """The columns of records that hold JSON."""
@@ -117,7 +121,7 @@ TABLES: Mapping[type, tuple[str, str]] = {
     AlertRow: ("alerts", "seq"),
     AuditEntry: ("audit", "seq"),
     Worker: ("workers", "worker_id"),
-    ResourcesVersion: ("resources", "version"),
+    Resource: ("resources", "version"),
     Assigned: ("arms", "place"),
 }
 """The table of each record, and the column that identifies its rows."""
@@ -263,7 +267,7 @@ def values_of_rollout(
     *,
     input_: str | None,
     metadata: str,
-    enqueued: bool = False,
+    output: str | None = None,
     left_out: str | None = None,
 ) -> Sequence[Value]:
     """Return the parameters of ``INSERT_ROLLOUT``.
@@ -272,7 +276,7 @@ def values_of_rollout(
         rollout: The rollout.
         input_: Its input, as JSON text.
         metadata: Its metadata, as JSON text.
-        enqueued: Whether it waits in the queue.
+        output: Its output, as JSON text.
         left_out: Why it is left out of learning.
     """
     config = rollout.config
@@ -302,7 +306,10 @@ def values_of_rollout(
         rollout.total_reward,
         rollout.run_reward,
         left_out,
-        enqueued,
+        rollout.queue,
+        output,
+        json_of(rollout.resources),
+        config.backoff_s,
     )
 
 
@@ -316,7 +323,7 @@ def rollout_of(row: Row) -> Rollout:
         raise OddRowError(
             error.table, str(key)[:200], column=error.column, problem=error.problem
         ) from error
-    return _record(Rollout, fields, ("input", "metadata"), key=key, strict=True)
+    return _record(Rollout, fields, ROLLOUT_JSON, key=key, strict=True)
 
 
 @lru_cache(maxsize=256)  # most rollouts have the same

@@ -4,7 +4,7 @@ The views show ids, numbers, names and times; no column that may hold a host's t
 inputs, attributes, contexts and features, nor comments and metadata.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tau_live.core.errors import StoreUnavailableError, StoreVersionError
@@ -510,10 +510,6 @@ SHOWING: Sequence[str] = (*ALERTING, *VIEWS)
 APPLICATION_ID = 0x7461754C
 """``tauL``, which marks our SQLite files."""
 
-SCHEMA_VERSION = 4
-"""The number of migrations; ``pragma user_version`` holds it."""
-
-
 NAMING: Sequence[str] = (
     """
     create table names (
@@ -531,33 +527,80 @@ FIRST_SCHEMA = (*RECORDING, *NAMING, *WORKING, *PAUSING, *SEALING, *SHOWING)
 
 REPORTED = "alter table spans rename column told to reported"
 
-WHOLE_SCHEMA = (*FIRST_SCHEMA, *TRANSITIONS, REPORTED)
+QUEUES: Sequence[str] = (
+    "alter table rollouts add column queue text",
+    "update rollouts set queue = 'default' where enqueued",
+    "alter table rollouts drop column enqueued",
+    "alter table rollouts add column output text",
+    "alter table rollouts add column resources text not null default '{}'",
+    "alter table rollouts add column backoff_s real not null default 0",
+    "alter table queue add column name text not null default 'default'",
+    "alter table queue add column due_at real not null default 0",
+    "create index queue_by_name on queue (name, position, due_at)",
+    "create index queue_by_time on queue (name, due_at)",
+    "alter table attempts add column owner text",
+    """
+    create index attempts_by_owner on attempts (owner)
+    where owner is not null and status in ('preparing', 'running')
+    """,
+    "alter table workers add column status text not null default 'idle'",
+    "update workers set status = 'busy' where active_rollout_id is not null",
+    "alter table workers add column owner text",
+    "alter table workers add column claimed_at real",
+    "alter table workers add column busy_at real",
+    "alter table workers add column idle_at real",
+    "alter table workers add column stats text not null default '{}'",
+    """
+    create index workers_by_owner on workers (owner) where owner is not null and status <> 'gone'
+    """,
+    "alter table resources rename to old_resources",
+    """
+    create table resources (
+        name text not null,
+        version integer not null,
+        content text not null,
+        created_at real not null,
+        primary key (name, version)
+    ) strict, without rowid
+    """,
+    """
+    insert into resources (name, version, content, created_at)
+    select key, row_number() over (partition by key order by old_resources.version),
+        iif(type in ('object', 'array'), json_each.value, json_quote(json_each.value)), created_at
+    from old_resources, json_each(old_resources.resources)
+    """,
+    "drop table old_resources",
+)
+"""Queues with names, what workers report, resources with versions of their own."""
+
+WHOLE_SCHEMA = (*FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES)
 """The statements that make the newest schema."""
 
 
+MIGRATIONS: Mapping[str, Sequence[str]] = {
+    "m001_first_schema": FIRST_SCHEMA,
+    "m002_seals_of_what_decides": ("insert into sequences values ('to_seal', 1)",),
+    "m003_alerts_of_transitions": TRANSITIONS,
+    "m004_names": (REPORTED,),
+    "m005_queues": QUEUES,
+}
+"""The statements of every migration, in order; one that was released is never edited."""
+
+SCHEMA_VERSION = len(MIGRATIONS)
+"""The number of migrations; ``pragma user_version`` holds it."""
+
+
 def migrations() -> "Migrations":
-    """Return every migration in order; one that was released is never edited."""
+    """Return every migration as sqlite-utils has them."""
     from sqlite_utils import Migrations  # imports pandas where that is installed
 
     known = Migrations("tau_live")
+    for name, statements in MIGRATIONS.items():
 
-    @known()
-    def m001_first_schema(db: "Database") -> None:
-        for statement in FIRST_SCHEMA:
-            db.execute(statement)
-
-    @known()
-    def m002_seals_of_what_decides(db: "Database") -> None:
-        db.execute("insert into sequences values ('to_seal', 1)")  # until `seal_from_here`
-
-    @known()
-    def m003_alerts_of_transitions(db: "Database") -> None:
-        for statement in TRANSITIONS:
-            db.execute(statement)
-
-    @known()
-    def m004_names(db: "Database") -> None:
-        db.execute(REPORTED)
+        @known(name=name)
+        def apply(db: "Database", statements: Sequence[str] = statements) -> None:
+            for statement in statements:
+                db.execute(statement)
 
     return known
 

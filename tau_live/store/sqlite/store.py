@@ -10,13 +10,15 @@ Source:
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 from tau_live.core import fault
 from tau_live.core.errors import suppress
 from tau_live.store.files import BESIDE, beside, set_aside
+from tau_live.store.records import Condition
 from tau_live.store.retention import ExportRow
 from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite.batch import SqliteBatch
@@ -33,13 +35,15 @@ from tau_live.store.sqlite.operations import (
     SqlitePauses,
 )
 from tau_live.store.sqlite.policies import SqliteMonitors, SqlitePolicies
-from tau_live.store.sqlite.queries import SqliteSurveys
+from tau_live.store.sqlite.queries import Found, SqliteSurveys, find
 from tau_live.store.sqlite.queue import SqliteQueue, SqliteResources, SqliteWorkers
 from tau_live.store.sqlite.retention import SqliteRetention, restore_rows
 from tau_live.store.sqlite.rewards import SqliteRewards
 from tau_live.store.sqlite.rollouts import SqliteRollouts
 from tau_live.store.sqlite.schema import SCHEMA_VERSION, check, migrate
 from tau_live.store.sqlite.seals import SqliteSeals
+
+T = TypeVar("T")
 
 
 class SqliteStore:
@@ -135,6 +139,36 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
+
+    def find(
+        self,
+        kind: type[T],
+        *where: Condition,
+        any_of: Sequence[Condition] | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> Found[T]:
+        """Return the records of a kind that match, and how many match in all.
+
+        Args:
+            kind: ``Rollout``, ``Attempt``, ``Span``, ``Worker`` or ``Resource``.
+            where: What holds of each of them.
+            any_of: Conditions of which at least one holds, so that none match if it is empty;
+                ``None`` asks for nothing more.
+            order_by: A field; ``None`` is the order in which they came.
+            descending: The largest or newest first.
+            limit: The most records; ``None`` is all.
+            offset: How many to skip.
+
+        Raises:
+            ValueError: A kind, a field or a test is unknown, or a number is negative.
+        """
+        return find(
+            self._connection, kind, where, any_of=any_of, order_by=order_by,
+            descending=descending, limit=limit, offset=offset,
+        )  # fmt: skip
 
     def begin(self) -> AbstractContextManager[None]:
         """Open a transaction that takes the write lock at once; may be nested (savepoints)."""
