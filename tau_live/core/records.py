@@ -317,7 +317,7 @@ RESUMED = "/resume-"
 """Separates an execution from the number of its resumption."""
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt at a rollout.
 
     Attributes:
@@ -345,7 +345,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One recorded step of an attempt.
 
     Attributes:

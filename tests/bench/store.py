@@ -1,7 +1,8 @@
 """What the store takes: whole rollouts, rows of spans, and reading back what is learned from.
 
 Agent Lightning's store keeps everything in memory and loses it with the process; ours is on disk,
-each call in a transaction of its own. The other peers are plain ``sqlite3`` and ``numpy``.
+each rollout in a transaction of its own, as a quiet host's runs are stored. The other peers are
+plain ``sqlite3`` and ``numpy``.
 """
 
 import asyncio
@@ -24,7 +25,6 @@ from tau_live.rl.features import unpack
 from tau_live.store.sqlite.store import SqliteStore
 from tests.bench.decide import FEATURES, OPTIONS, POINT, context, options
 from tests.bench.timing import Goal, Measured, Timed, command, installed, interleaved
-from tests.writes import writes
 
 ROLLOUTS = 200
 SPANS = 3
@@ -83,13 +83,12 @@ def _rollouts(place: Path, rounds: int, rollouts: int) -> Measured:
 
 
 def _store_rollout(store: SqliteStore, rollout_id: str) -> None:
-    log = writes(store)
-    log.begin_rollout(_rollout(rollout_id))
-    log.begin_attempt(_attempt(rollout_id))
-    for number in range(SPANS):
-        log.add_span(_span(rollout_id, number))
-    log.set_attempt_status(rollout_id, 1, AttemptStatus.SUCCEEDED, at=AT + 1)
-    log.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=AT + 1, reason=Reason.COMPLETED)
+    with store.begin(), store.batch([rollout_id]) as log:  # as the collector stores a short run
+        log.begin_rollout(_rollout(rollout_id))
+        log.begin_attempt(_attempt(rollout_id))
+        log.add_spans([_span(rollout_id, number) for number in range(SPANS)])
+        log.set_attempt_status(rollout_id, 1, AttemptStatus.SUCCEEDED, at=AT + 1)
+        log.set_status(rollout_id, RolloutStatus.SUCCEEDED, at=AT + 1, reason=Reason.COMPLETED)
 
 
 def _rollout(rollout_id: str) -> Rollout:
@@ -182,10 +181,10 @@ def _spans(place: Path, rounds: int, rows: int) -> Measured:
         def ours() -> None:
             for turn in itertools.islice(turns, batches):
                 rollout_id = f"live-{turn}"
-                with store.begin():
-                    writes(store).begin_rollout(_rollout(rollout_id))
-                    writes(store).begin_attempt(_attempt(rollout_id))
-                    writes(store).add_spans([_span(rollout_id, n) for n in range(count)])
+                with store.begin(), store.batch([rollout_id]) as log:
+                    log.begin_rollout(_rollout(rollout_id))
+                    log.begin_attempt(_attempt(rollout_id))
+                    log.add_spans([_span(rollout_id, n) for n in range(count)])
 
         text = '{"tool":"search","call_id":"call 1","turn":1,"duration_ms":1.5}'
         ready = [

@@ -8,7 +8,7 @@ of runs, whether they began in it or before; the effect of an event on a run is 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import chain, repeat
@@ -377,11 +377,16 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         Raises:
             UnknownError: An attempt is not stored; then none of the spans is.
         """
-        self._load_spans(spans)
-        attempts = [self._state_of_attempt(span.rollout_id, span.attempt) for span in spans]
-        added = 0
-        for span, (state, _) in zip(spans, attempts, strict=True):
-            added += state.add_span(state.attempts[span.attempt], span, at=at)
+        by_rollout: dict[str, list[Span]] = {}
+        for span in spans:
+            by_rollout.setdefault(span.rollout_id, []).append(span)
+        self._load(by_rollout)
+        states = {}
+        for rollout_id, own in by_rollout.items():
+            for number in {span.attempt for span in own}:
+                states[rollout_id], _ = self._state_of_attempt(rollout_id, number)
+        self._load_spans([(states[id_], own) for id_, own in by_rollout.items()])
+        added = sum(states[id_].add_spans(own, at=at) for id_, own in by_rollout.items())
         if added < len(spans):
             self._counts["duplicate_spans"] += len(spans) - added
         return added
@@ -710,21 +715,19 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
                 if row["decided"] is not None:
                     state.decided[number] = row["decided"]
 
-    def _load_spans(self, spans: Sequence[Span]) -> None:
-        """Load the stored states of these spans."""
-        self._load([span.rollout_id for span in spans])
+    def _load_spans(self, groups: Sequence[tuple[RolloutState, Sequence[Span]]]) -> None:
+        """Load the stored states of these spans, of each rollout."""
         wanted: dict[Sequence[Value], None] = {}
         states = {}
-        for span in spans:
-            state = self._states[span.rollout_id]
-            if (
-                state is not None
-                and not state.all_spans
-                and span.attempt not in state.whole
-                and (span.attempt, span.span_id) not in state.spans
-            ):
-                states[state.seq] = state
-                wanted[state.seq, span.attempt, span.span_id] = None
+        for state, spans in groups:
+            if state.all_spans:
+                continue
+            states[state.seq] = state
+            for span in spans:
+                if (span.attempt, span.span_id) not in state.spans and (
+                    span.attempt not in state.whole
+                ):
+                    wanted[state.seq, span.attempt, span.span_id] = None
         if wanted:
             self._take_spans(states, self._look_up(SPANS_AT, [*wanted]))
 
@@ -794,8 +797,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def _write_own(self, states: Sequence[RolloutState]) -> None:
         rows: Mapping[str, list[Sequence[Value]]] = {sql: [] for sql in OWN}
         for state in states:
-            for sql, row in _rows_of(state):
-                rows[sql].append(row)
+            _add_rows(rows, state)
             yield_gil()
         for sql, block in rows.items():
             if block:
@@ -838,19 +840,23 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             insert_new(connection, INSERT_REWARD, new)
 
 
-def _rows_of(state: RolloutState) -> Iterator[tuple[str, Sequence[Value]]]:
-    """Yield the rows to be written for a rollout, each with its statement."""
+def _add_rows(rows: Mapping[str, list[Sequence[Value]]], state: RolloutState) -> None:
+    """Add the rows to be written for a rollout, each to its statement's."""
     seq, rollout = state.seq, state.rollout
-    for number in state.changed_attempts:
-        yield WRITE_ATTEMPT, values_of_attempt(state.attempts[number], seq, rollout.config)
-    for key in state.changed_spans:
-        yield WRITE_SPAN, state.spans[key].values(seq)
-    for decision in state.decisions.values():
-        yield INSERT_DECISION, values_of_decision(decision, seq)
-    for arm in state.arms.values():
-        yield ASSIGN, (seq, *arm)
-    for point in state.places:
-        yield WRITE_READY, (seq, point, rollout.ready_seq)
+    if state.changed_attempts:
+        rows[WRITE_ATTEMPT].extend(
+            values_of_attempt(state.attempts[number], seq, rollout.config)
+            for number in state.changed_attempts
+        )
+    if state.changed_spans:
+        spans = state.spans
+        rows[WRITE_SPAN].extend([spans[key].values(seq) for key in state.changed_spans])
+    if state.decisions:
+        rows[INSERT_DECISION].extend(
+            values_of_decision(decision, seq) for decision in state.decisions.values()
+        )
+    rows[ASSIGN].extend((seq, *arm) for arm in state.arms.values())
+    rows[WRITE_READY].extend((seq, point, rollout.ready_seq) for point in state.places)
 
 
 def values_of_attempt(attempt: Attempt, rollout_seq: int, config: RolloutConfig) -> Sequence[Value]:

@@ -31,7 +31,6 @@ from tau_live.core.records import (
     rollout_may_become,
 )
 from tau_live.store.sqlite.connection import Value, json_of, mapping_of, merge_json
-from tau_live.store.sqlite.rows import values_of_span
 
 _NOTHING = Amendment()
 OPEN = (AttemptStatus.PREPARING, AttemptStatus.RUNNING)
@@ -61,7 +60,7 @@ RewardKey = tuple[str, str, str, str]
 """The identity of a reward within its rollout: target, name, source and key."""
 
 
-class SpanState(msgspec.Struct, eq=False):
+class SpanState(msgspec.Struct, eq=False, gc=False):
     """A span, and which of its two ends are known.
 
     Attributes:
@@ -114,7 +113,20 @@ class SpanState(msgspec.Struct, eq=False):
 
     def values(self, rollout_seq: int) -> Sequence[Value]:
         """Return the parameters of ``WRITE_SPAN``."""
-        return values_of_span(self.state, rollout_seq, attributes=self.attributes, ends=self.ends)
+        span = self.state
+        return (
+            rollout_seq,
+            span.attempt,
+            span.span_id,
+            span.parent_span_id,
+            span.kind,
+            span.name,
+            span.status,
+            self.attributes,
+            span.started_at,
+            span.ended_at,
+            self.ends,
+        )
 
 
 def end_of(span: Span) -> int:
@@ -459,27 +471,35 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         self.attempts[attempt.number] = attempt
         self.changed_attempts[attempt.number] = None
 
-    def add_span(self, attempt: Attempt, span: Span, *, at: float | None) -> bool:
-        """Add a span of an attempt, or its other end; ``False`` if it is known.
+    def add_spans(self, spans: Sequence[Span], *, at: float | None) -> int:
+        """Add spans of stored attempts, or their other ends; return how many were unknown.
 
         Args:
-            attempt: The attempt.
-            span: The span.
-            at: When it arrived; ``None`` takes its own time, as of a recording.
+            spans: The spans, in the order of arrival.
+            at: When they arrived; ``None`` takes their own times, as of a recording.
         """
-        if at is None:
-            at = max(span.started_at, span.ended_at or span.started_at)
-        if attempt.status is AttemptStatus.UNRESPONSIVE and self.rollout.queue is not None:
-            attempt = self.recover(attempt)
-        self.touch(attempt, at=at)
-        key = (span.attempt, span.span_id)
-        state = self.spans.get(key)
-        if state is None:
-            self.spans[key] = SpanState(span, json_of(span.attributes), end_of(span))
-        elif not state.join(span):
-            return False
-        self.changed_spans[key] = None
-        return True
+        added, signs = 0, dict[int, float]()
+        for span in spans:
+            number, key = span.attempt, (span.attempt, span.span_id)
+            ended_at, sign = span.ended_at, span.started_at
+            if ended_at is not None and ended_at > sign:
+                sign = ended_at
+            if number not in signs or sign > signs[number]:
+                signs[number] = sign
+            state = self.spans.get(key)
+            if state is None:
+                ends = START if ended_at is None else END
+                self.spans[key] = SpanState(span, json_of(span.attributes), ends)
+            elif not state.join(span):
+                continue
+            self.changed_spans[key] = None
+            added += 1
+        for number, sign in signs.items():
+            attempt = self.attempts[number]
+            if attempt.status is AttemptStatus.UNRESPONSIVE and self.rollout.queue is not None:
+                attempt = self.recover(attempt)
+            self.touch(attempt, at=sign if at is None else at)
+        return added
 
     def close_spans(self, number: int, *, status: str, at: float) -> int:
         """End the open spans of an attempt; return how many there were."""

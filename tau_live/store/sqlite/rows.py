@@ -359,23 +359,6 @@ def span_of(row: Row, rollout_id: str) -> Span:
     return _record(Span, fields, ("attributes",), key=row["seq"], strict=True)
 
 
-def values_of_span(span: Span, rollout_seq: int, *, attributes: str, ends: int) -> Sequence[Value]:
-    """Return the parameters of ``INSERT_SPAN``."""
-    return (
-        rollout_seq,
-        span.attempt,
-        span.span_id,
-        span.parent_span_id,
-        span.kind,
-        span.name,
-        span.status,
-        attributes,
-        span.started_at,
-        span.ended_at,
-        ends,
-    )
-
-
 def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:
     """Return the parameters of ``INSERT_DECISION``."""
     values = [rollout_seq, *_columns_of_decision(decision)]
