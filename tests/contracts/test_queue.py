@@ -552,12 +552,10 @@ def test_who_waits_sees_what_this_process_finishes_at_once(store: Store) -> None
     thread = Timer(0.05, claim.finish)
     thread.start()
 
-    begun_at = time.monotonic()
-    [ended] = store.queue.wait(["q-1"], timeout_s=30.0)
+    [ended] = store.queue.wait(["q-1"], timeout_s=0.9)  # it looks anew after a second anyway
     thread.join()
 
     assert ended.status is RolloutStatus.SUCCEEDED
-    assert time.monotonic() - begun_at < 0.5
 
 
 def test_one_queue_may_be_named_by_a_text(store: Store) -> None:
