@@ -274,7 +274,7 @@ class RunEvents:
         claim: Claim | None = None,
     ) -> RunHandle:
         """Return a new run with its ids; another host's key of it is kept as it is."""
-        if claim is not None:
+        if type(claim) is Claim:
             rollout, attempt = claim.rollout, claim.attempt
             handle = RunHandle(
                 text_of(name) or rollout.name, rollout.rollout_id, host=QUEUE_HOST,

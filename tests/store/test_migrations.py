@@ -5,15 +5,22 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
 from sqlite_utils import Database
 
-from tau_live.core.errors import StoreVersionError
+from tau_live.core.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.sqlite.connection import connect
-from tau_live.store.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, database_of, migrations
+from tau_live.store.sqlite.schema import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    database_of,
+    migrate,
+    migrations,
+)
 from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import LIVE, begun
 
@@ -156,3 +163,13 @@ def test_alerts_that_were_held_back_are_raised_after_the_migration_and_the_other
 
     assert store.alerts.notes() == {("a", ""): "1"}
     store.close()
+
+
+def test_a_disk_that_is_full_while_a_store_is_made_is_an_error_of_ours(tmp_path: Path) -> None:
+    with closing(connect(tmp_path / "s.sqlite", busy_timeout_s=5.0, read_only=False)) as small:
+        small.rows("pragma max_page_count = 20")
+
+        with pytest.raises(StoreUnavailableError, match="the disk is full"):
+            migrate(small)
+
+        assert small.count("pragma user_version") == 0

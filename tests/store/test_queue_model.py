@@ -125,8 +125,11 @@ class QueueMachine(RuleBasedStateMachine):
             self._recover(name, attempt)
             is_newest = attempt is known.tries[-1]
             self.late += attempt.status not in OPEN or not is_newest
-            if attempt.status == "unresponsive" and known.status in {*OPEN, "requeuing"}:
-                attempt.status = "running"  # until it ends below
+            goes_on = attempt.status in OPEN and not is_newest
+            if goes_on or (
+                attempt.status == "unresponsive" and known.status in {*OPEN, "requeuing"}
+            ):  # the result is a sign of life, until it ends below
+                attempt.status, attempt.sign = "running", max(attempt.sign, self.now)
             if attempt.status in OPEN and is_newest:
                 self._end(name, attempt, end.value)
             elif attempt.status in OPEN:

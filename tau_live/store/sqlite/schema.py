@@ -4,11 +4,12 @@ The views show ids, numbers, names and times; no column that may hold a host's t
 inputs, attributes, contexts and features, nor comments and metadata.
 """
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tau_live.core.errors import StoreUnavailableError, StoreVersionError
-from tau_live.store.sqlite.connection import Connection
+from tau_live.store.sqlite.connection import Connection, store_error
 from tau_live.store.sqlite.operations import ALERTING, PAUSING, TRANSITIONS
 from tau_live.store.sqlite.sealing import SEALING
 
@@ -616,7 +617,7 @@ def migrate(connection: Connection) -> None:
     """Migrate a file to the newest schema, in one transaction.
 
     Raises:
-        StoreUnavailableError: The file is another application's.
+        StoreUnavailableError: The file is another application's, or cannot be written.
         StoreVersionError: It was written by a newer tau-live.
     """
     if check(connection) == SCHEMA_VERSION:
@@ -624,7 +625,10 @@ def migrate(connection: Connection) -> None:
     with connection.begin():
         if check(connection) == SCHEMA_VERSION:  # another process was quicker
             return
-        migrations().apply(database_of(connection))
+        try:
+            migrations().apply(database_of(connection))
+        except sqlite3.Error as error:  # as raised past our connection
+            raise store_error(error, connection.path) from error
         connection.rows(f"pragma application_id = {APPLICATION_ID}")
         connection.rows(f"pragma user_version = {SCHEMA_VERSION}")
 
