@@ -13,6 +13,7 @@ TauLiveError
 │   ├── OddRowError            a row holds what tau-live never writes (names table, key, column)
 │   ├── UnknownError           no such rollout, session, worker, decision, resource or policy
 │   ├── DuplicateError         the id is taken
+│   ├── ConflictError          somebody else published a version first
 │   └── InvalidTransitionError the lifecycle does not allow the transition
 ├── AmbiguousIdError           an id matches several runs or decisions
 ├── CheckpointError            a checkpoint is damaged, foreign or not trusted

@@ -193,11 +193,13 @@ def names_in(event: Event) -> Sequence[str]:
 
 
 def ids_in(items: Iterable[RecordItem]) -> list[str]:
-    """Return all ids of the runs in a batch, in their order, which is that of the rows."""
+    """Return all ids of the runs in a batch, in their order, and of those that they run in."""
     ids: dict[str, None] = {}
     for event in items:
         if isinstance(event, Event):
             ids[rollout_id_of(event.host, event.run_id)] = None
+            if isinstance(event, RunStart) and event.parent_run_id:
+                ids[rollout_id_of(event.parent_host or event.host, event.parent_run_id)] = None
             for name in names_in(event):
                 ids[rollout_id_of(event.host, name)] = None
         elif isinstance(event, WholeRollout):

@@ -552,7 +552,7 @@ def _is_ours(claim: object, runtime: "Runtime") -> bool:
     if type(claim) is not Claim:
         why = f"claim must be what store.queue.claim returned, got {type(claim).__name__}"
     else:
-        with suppress(OSError):
+        with suppress(Exception):  # a claim may be made by hand, and a folder gone
             own = place_paths(runtime.settings, State.folder).store
             if claim.queue.path.samefile(own):
                 return True
@@ -563,11 +563,11 @@ def _is_ours(claim: object, runtime: "Runtime") -> bool:
 
 def _end_claim(claim: "Claim", error: BaseException | None) -> None:
     """End a claimed attempt with its run; whoever ended it before had the last word."""
-    from tau_live.core.records import AttemptStatus, Claim
-
-    if type(claim) is not Claim:
-        return
     try:
+        from tau_live.core.records import AttemptStatus, Claim
+
+        if type(claim) is not Claim:
+            return
         names = {kind.__name__ for kind in type.mro(type(error))}
         if error is None:
             claim.finish()

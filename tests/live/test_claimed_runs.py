@@ -42,6 +42,11 @@ def claimed(
     return claim
 
 
+def is_recorded() -> bool:
+    with tau_live.run("probe") as run:
+        return run.id != ""
+
+
 def test_a_claimed_run_is_the_attempt_that_was_claimed(store: Store) -> None:
     claim = claimed(store)
 
@@ -202,13 +207,15 @@ def test_a_task_ends_with_its_run_also_while_nothing_is_recorded(
         command = ["gate", "hold"] if stop == "hold" else ["pause", "collection"]
         words = [*command, "--store", str(store.path), "--reason", "test"]
         assert CliRunner().invoke(main, words).exit_code == 0
-        tau_live.flush()
+        deadline = time.monotonic() + 30.0
+        while is_recorded() and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     with pytest.raises(ValueError, match="no sum"), tau_live.run(claim=claim) as run:
         raise ValueError("no sum")
 
     [attempt] = store.rollouts.attempts("sum-1")
-    assert run.id == "" or stop != "off"
+    assert run.id == ""
     assert (attempt.status, attempt.error_message) == (AttemptStatus.FAILED, "ValueError")
     assert store.rollouts.rollout("sum-1").status is RolloutStatus.REQUEUING
 
@@ -240,3 +247,13 @@ def test_decisions_are_signs_of_life(store: Store) -> None:
         assert tau_live.flush()
 
     assert store.rollouts.attempts("sum-1")[0].last_heartbeat_at > before
+
+
+def test_a_claim_made_by_hand_hurts_nobody(store: Store) -> None:
+    real = claimed(store)
+    made = Claim(real.rollout, real.attempt, None)  # type: ignore[arg-type]  # the test's point
+
+    with tau_live.run(claim=made) as run:
+        choice = run.decide("model", ["small", "large"], default="small")
+
+    assert (choice.option, run.id) == ("small", "")

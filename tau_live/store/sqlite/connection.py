@@ -162,6 +162,10 @@ class Connection(AbstractContextManager[None]):
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
 
+    def stamp(self) -> tuple[int, int]:
+        """Return a value that changes with every write, here or elsewhere (cheap)."""
+        return self.data_version(), self.raw.total_changes
+
     @property
     def last_row(self) -> int:
         """The number of the row that was inserted last."""

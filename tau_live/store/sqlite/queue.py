@@ -493,21 +493,18 @@ class SqliteQueue:
         while True:
             if not self._connection.read_only:
                 self.expire()
-            stamp = self._stamp()
+            stamp = self._connection.stamp()
             found = self._rollouts.query(RolloutQuery(ids=ids, statuses=statuses)).rollouts
             ended = {rollout.rollout_id: rollout for rollout in found}
             rollouts = [ended[id_] for id_ in dict.fromkeys(ids) if id_ in ended]
             if len(rollouts) == len(set(ids)):
                 return rollouts
             look_at = time.monotonic() + EXPIRE_EVERY_S
-            while self._stamp() == stamp and time.monotonic() < look_at:
+            while self._connection.stamp() == stamp and time.monotonic() < look_at:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return rollouts
                 pause.wait(min(POLL_S, left))
-
-    def _stamp(self) -> tuple[int, int]:
-        return self._connection.data_version(), self._connection.raw.total_changes
 
     def length(self, queue: str | None = None) -> int:
         """Return how many rollouts wait in a queue, or in all."""

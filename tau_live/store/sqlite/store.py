@@ -220,7 +220,7 @@ class SqliteStore:
 
     def stamp(self) -> tuple[int, int]:
         """Return a value that changes with every write, here or elsewhere (cheap)."""
-        return self._connection.data_version(), self._connection.raw.total_changes
+        return self._connection.stamp()
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first damage found in the file's pages, as a sentence; empty if none.
