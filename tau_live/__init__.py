@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         decide,
         detach,
         flush,
+        prompt,
         reward,
         run,
         snapshot,
@@ -36,6 +37,7 @@ __all__ = [
     "decide",
     "detach",
     "flush",
+    "prompt",
     "reward",
     "run",
     "snapshot",
@@ -140,6 +142,9 @@ class _Run:
     def decide(self, point: str, options: object, **more: object) -> _Choice:
         return _decide(point, options, **more)
 
+    def prompt(self, own: str, **_: object) -> str:
+        return own
+
     def reward(self, value: object, **_: object) -> bool:  # noqa: ARG002  # as the door's
         return False
 
@@ -192,6 +197,7 @@ _WITHOUT_DOOR: dict[str, object] = {
     "decide": _decide,
     "detach": lambda timeout_s=5.0: None,  # noqa: ARG005
     "flush": lambda timeout_s=5.0: True,  # noqa: ARG005
+    "prompt": lambda own, **_: own,
     "reward": lambda value, **_: False,  # noqa: ARG005
     "run": _Run,
     "snapshot": lambda: {"enabled": False},

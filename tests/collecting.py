@@ -5,6 +5,7 @@ from typing import Any
 from tau_live.core import events as ev
 from tau_live.core.records import AttemptStatus, Reason, RolloutStatus, rollout_id_of
 from tau_live.store.roles import Store
+from tests.contracts.making import steps
 from tests.streams import HOST, event
 
 R = rollout_id_of(HOST, "r")
@@ -23,7 +24,7 @@ def attempts(store: Store, run: str = "r") -> list[tuple[int, AttemptStatus, flo
 
 
 def spans(store: Store, run: str = "r") -> list[tuple[int, str, str]]:
-    found = store.rollouts.spans(rollout_id_of(HOST, run))
+    found = steps(store, rollout_id_of(HOST, run))
     return [(span.attempt, span.span_id, span.status) for span in found]
 
 

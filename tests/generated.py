@@ -1,6 +1,7 @@
 """What the reference pages are generated from: the code itself, written as Markdown by cog."""
 
 import inspect
+import json
 import re
 import sqlite3
 import tempfile
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
-from typing import get_args
+from typing import Any, get_args
 
 import click
 from msgspec.structs import fields
@@ -25,9 +26,15 @@ from tau_live.core.gate import GateEntry, GateRow
 from tau_live.core.reasons import SENTENCES
 from tau_live.core.settings import SETTINGS, Settings, value_text
 from tau_live.core.settings.kinds import rows_of
-from tau_live.core.settings.tables import DeclaredDecision, DeclaredPrice, DeclaredReward
+from tau_live.core.settings.tables import (
+    DeclaredDecision,
+    DeclaredPrice,
+    DeclaredReward,
+    SafetySettings,
+)
 from tau_live.operate import metrics
 from tau_live.operate.alert_rules import ALERTS
+from tau_live.prompts.config import OptimizationConfig
 from tau_live.store import records as store_records
 from tau_live.store.sqlite.store import SqliteStore
 from tests.described import COLUMNS, EVERYWHERE, TABLES
@@ -47,6 +54,7 @@ __all__ = [
     "json_reference",
     "metrics_reference",
     "mistakes_reference",
+    "optimization_reference",
     "prices_reference",
     "python_reference",
     "reasons_reference",
@@ -63,10 +71,34 @@ NO_FIELDS = "It has no fields of its own.\n"
 ENTRY = re.compile(r"^([\w*]+):")
 MODULE = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")
 
+CONFIG_PARTS = {
+    "Search": "search",
+    "Templates": "search.templates",
+    "Scorer": "scorers[]",
+    "Adoption": "adoption",
+    "Budget": "budget",
+    "SafetyReward": "safety_reward",
+    "RlOptimizer": "rl_optimizer",
+    "Gae": "rl_optimizer.gae",
+    "Ppo": "rl_optimizer.ppo",
+}
+"""The place of each part in a config of ``tau-live optimize``."""
+
+JSON_KINDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "`true` or `false`",
+    "object": "an object",
+    "array": "an array",
+    "null": "`null`",
+}
+SAFETY_HELP = {row.field: row.help for row in rows_of(SafetySettings)}
+
 ROW_TYPES: Mapping[str, type] = {
     "rollouts": rollouts.Rollout,
     "attempts": rollouts.Attempt,
-    "spans": rollouts.Span,
+    "recorded_spans": rollouts.Span,
     "decisions": rollouts.Decision,
     "rewards": rollouts.Reward,
     "workers": records.Worker,
@@ -81,6 +113,8 @@ ROW_TYPES: Mapping[str, type] = {
     "pauses": reasons.Pause,
     "audit": records.AuditEntry,
     "alerts": store_records.AlertRow,
+    "optimizations": store_records.Optimization,
+    "candidates": store_records.Candidate,
 }
 """The struct whose attributes describe the columns of a table."""
 
@@ -139,6 +173,50 @@ def decisions_reference() -> str:
             for row in rows_of(DeclaredDecision)
         ],
     )
+
+
+def optimization_reference() -> str:
+    """Return a table of the keys of each part of a config of ``tau-live optimize``."""
+    schema = OptimizationConfig.model_json_schema()
+    known = schema["$defs"]
+    parts = [_config_table(schema["properties"], known)]
+    for name, title in CONFIG_PARTS.items():
+        parts.append(f"## {title}\n\n{_config_table(known[name]['properties'], known)}")
+    return "\n".join(parts)
+
+
+def _config_table(
+    properties: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Mapping[str, Any]]
+) -> str:
+    rows = []
+    for name, own in properties.items():
+        part = parts.get(str(own.get("$ref", "")).rpartition("/")[2], {})
+        default = "required"
+        if "default" in own:
+            default = "see below" if part else f"`{json.dumps(own['default'])}`"
+        if own.get("type") == "array" and "$ref" in own["items"]:
+            default = "`exact_match` alone"
+        meaning = own.get("description") or part.get("description") or SAFETY_HELP[name]
+        rows.append((f"`{name}`", default, _accepted(own), meaning))
+    return _table(("key", "default", "accepts", "meaning"), rows)
+
+
+def _accepted(own: Mapping[str, Any]) -> str:
+    """Return what a JSON schema accepts, in words."""
+    if "anyOf" in own:
+        return " or ".join(_accepted(each) for each in own["anyOf"])
+    if "$ref" in own:
+        return "an object"
+    if "enum" in own:
+        return ", ".join(f"`{value}`" for value in own["enum"])
+    kind = JSON_KINDS[own["type"]]
+    least, above, most = (own.get(key) for key in ("minimum", "exclusiveMinimum", "maximum"))
+    bounds = [
+        f"from {least}" if least is not None else "",
+        f"above {above}" if above is not None else "",
+        f"up to {most}" if most is not None else "",
+    ]
+    return " ".join([kind, *filter(None, bounds)])
 
 
 def commands_reference() -> str:

@@ -34,12 +34,15 @@ REFUSED = ("told", "said", "asked", "begun")
 VAGUE = ("found", "one")
 PARTICIPLES = frozenset(
     """
-    begun bound built caught cut done drawn driven fed felt found given gone grown heard held hidden
-    kept known laid left lent lived lost made meant met paid put read run said seen sent set shown
-    shut split stood taken told thought understood woken won worn written
+    begun bound built caught done drawn driven fed felt found given gone grown heard held hidden
+    kept known laid left lent lived lost made meant met paid said seen sent shown stood taken told
+    thought understood woken won worn written
     """.split()  # noqa: SIM905  # a list of words
 )
-"""Irregular ones; the regular end with ``ed``."""
+"""Irregular ones that are no imperative, as ``put`` is; the regular end with ``ed``."""
+
+HOSTS = frozenset({"enabled"})
+"""Names of a host's interface."""
 
 CIRCUMLOCUTION = re.compile(r"What\b")
 UNTYPED = re.compile(r"\b(?:Mapping|dict)\[str, object\]")
@@ -143,7 +146,11 @@ def _nodes(known: Iterable[Module], *kinds: type[ast.AST]) -> Iterator[Any]:
 
 def _is_participle(name: str) -> bool:
     word = name.strip("_")
-    return "_" not in word and (word in PARTICIPLES or (word.endswith("ed") and len(word) > 4))
+    return (
+        "_" not in word
+        and name not in HOSTS
+        and (word in PARTICIPLES or (word.endswith("ed") and len(word) > 4))
+    )
 
 
 def _docstrings(known: Iterable[Module]) -> Iterator[str]:
@@ -190,7 +197,7 @@ def standing(root: Path = ROOT) -> list[Measure]:
         Measure(
             "names of functions that are a participle alone",
             len({node.name.strip("_") for node in functions if _is_participle(node.name)}),
-            248,
+            242,
             0,
         ),
         Measure(

@@ -22,11 +22,14 @@ WHOLE = """
     lineage lines lived log looked_at not_learned_from number of open options ordinal page parent
     points_left_out policy_version previous read ready_seq ready_to_learn revision rewards rollouts
     rows samples seals seen seq spans streaks succeeded test total trajectories
+    round requeued missing late_results total_rollouts schema_version updated_unix_ms seed
+    started_unix_ms ended_unix_ms done calls tokens tokens_reserved audit_seq
     uncounted without_key unexplored unlearned untaught update updates used version waiting
     waiting_for_reward
     outliers outside was with_propensity without_choice champion refused
 """
 NUMBER = """
+    usd usd_reserved made_at
     advantage agreement at before began_at confidence cost cost_multiplier created_at difference
     effective_sample_size ended_at entropy estimate expected exposure high information
     interval_s largest_weight last_heartbeat_at latency_us lines_per_s logged lower low mb mean
@@ -37,6 +40,8 @@ NUMBER = """
     last_reward_at started_at total_reward upper used_mb value happened seconds difference silent
 """
 WORDS = """
+    run_state model_ref store_path config_digest phase reason_code error principal lifecycle_state
+    resource
     reward_made_up queue
     action advice algorithm answer applied arm audit changed check children chosen code column
     comment decision_id default detail diff direction doubts error_message error_type event
@@ -59,7 +64,7 @@ NULL = """
     previous problem propensity ready_seq reason refused return reward reward_mean reward_spread
     rollouts role run_reward session_id sha256 share since skipped_reason standard_error started_at
     last_reward_at stopped total_reward update upper value verdict version why why_not worker_id
-    chosen applied
+    chosen applied ended_unix_ms reason_code error
     reward_made_up queue
     default allowed exploit_only probabilities information median_days ninetieth
     ninetieth_days spread low high used_mb shift
@@ -75,7 +80,16 @@ LISTS: Mapping[str, str] = {
 
 EXACT: Mapping[str, object] = {
     "rollouts[].resources.*": "integer",
+    **{f"{part}version": ["string", "null"] for part in ("lineage[].", "prompts[].")},
+    **{f"{part}parent": ["string", "null"] for part in ("lineage[].", "prompts[].")},
+    **{f"{part}text": ["string", "null"] for part in ("lineage[].", "prompts[].")},
+    **{f"{part}open": "integer" for part in ("", "runs[].")},
+    **{f"{part}owner": ["string", "null"] for part in ("", "runs[].")},
     "rollout.resources.*": "integer",
+    "prompts.*.exposure": "number",
+    "prompts.*.offered": "integer",
+    "prompts.*.withheld": "integer",
+    "prompts.*.lift": ["number", "null"],
     "agreement.*.host.*": "number",
     "alert.version": "string",
     "trials.*.missing.learner": ["number", "null"],

@@ -16,6 +16,7 @@ ALLOWED = {
     "click": ("tau_live.cli",),
     "rich": ("tau_live.cli",),
     "matplotlib": ("tau_live.cli",),
+    "pydantic": ("tau_live.prompts",),
     "wrapt": ("tau_live.boot", "tau_live.core.processes"),
     "pickle": (),
     "marshal": (),
@@ -24,7 +25,7 @@ ALLOWED = {
 READS_THE_ENVIRONMENT = {
     "tau_live.boot.boot",
     "tau_live.runtime.api",
-    "tau_live.lean",
+    "tau_live.operate.lean",
     "tau_live.core.switch",
 }
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.core.redaction import scrub_text
-from tau_live.lean import is_plain
+from tau_live.operate.lean import is_plain
 from tau_live.store.lean import SCHEMA_VERSION
 from tau_live.store.sqlite.schema import SCHEMA_VERSION as NEWEST
 from tau_live.store.sqlite.store import SqliteStore
@@ -102,7 +102,9 @@ def test_a_gate_that_holds_is_shown_as_ever(store: Path, *, removed: bool) -> No
 @pytest.mark.slow
 def test_a_gate_in_a_damaged_store_is_shown_with_the_damage_and_fails(store: Path) -> None:
     with closing(sqlite3.connect(store)) as db, db:
-        page = db.execute("select rootpage from sqlite_schema where name = 'spans'").fetchone()[0]
+        page = db.execute(
+            "select rootpage from sqlite_schema where name = 'recorded_spans'"
+        ).fetchone()[0]
         size = db.execute("pragma page_size").fetchone()[0]
     content = bytearray(store.read_bytes())
     content[(page - 1) * size : page * size] = bytes(size)

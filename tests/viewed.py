@@ -6,6 +6,28 @@ _AT = "When, in UTC."
 _POINT = "The decision point."
 
 VIEWED: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "spans": (
+        "The recorded steps of each attempt, and a span for its run and for each of its decisions.",
+        {
+            "seq": "The `seq` of a step in `recorded_spans`; 0 of runs and decisions.",
+            "rollout_seq": "The `seq` of its rollout.",
+            "attempt": "The number of the attempt.",
+            "span_id": "The host's own id of a step; `{rollout_id}:attempt-{attempt}` of a run; "
+            "its id of a decision.",
+            "parent_span_id": "Its parent; the run, if it has no other; null of a run.",
+            "kind": "`run`, `decision`, or what kind of step.",
+            "name": "Its name; of a run the rollout's, of a decision the decision point.",
+            "status": "`ok`, `error`, `cancelled` and so on; `unknown` while it is open.",
+            "attributes": "JSON. Of a run: `attempt_status`, and `error` if it has a message. Of a "
+            "decision what is known of `applied`, `chosen`, `default`, `source`, `why_not`, "
+            "`propensity` to 12 places, `policy_version` and `arm`.",
+            "started_at": "Epoch seconds, UTC; a decision's end less its latency.",
+            "ended_at": "Epoch seconds, UTC; null while it is open.",
+            "reported": "1 while only its start is known, 2 if only its end is, else 3.",
+            "rollout_id": "The rollout.",
+            "ordinal": "The ordinal of a decision; 0 of a run; null of a step.",
+        },
+    ),
     "rollouts_in_words": (
         "Rollouts with their reward, the newest first.",
         {

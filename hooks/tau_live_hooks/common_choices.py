@@ -8,15 +8,14 @@ changes its host's requests; everything else is here.
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
+from tau_live.core.events import PromptArm
 from tau_live.core.gate import Kind
+from tau_live.core.prompts import fill_prompt
 from tau_live.core.settings.tables import OWN, DeclaredDecision, Every, Point
 from tau_live.decisions.runs import PendingDecision, RunHandle
-from tau_live.runtime.adapters import declared_decision
+from tau_live.runtime.adapters import allowed_options, declared_decision
 from tau_live.runtime.runtime import Runtime
 from tau_live_hooks.common import Situation, report_failure
-
-INSTRUCTIONS = "{instructions}"
-"""Stands in a prompt for the agent's own instructions."""
 
 REPLACED = "replaced"
 """Why a choice was not applied: code after ours changed the request."""
@@ -97,6 +96,7 @@ class Choices:
         self._runtime = runtime
         self._handle = handle
         self._for_run: dict[str, tuple[str, object]] = {}
+        self._prompts: tuple[PromptArm, ...] = ()
 
     def change_request(self, seam: Seam[R], request: R, known: Situation) -> tuple[R, Pending[R]]:
         """Return the request with the choices in it, and the decisions that wait until it is sent.
@@ -164,6 +164,8 @@ class Choices:
 
     def _declaration(self, point: Point) -> DeclaredDecision | None:
         declared = declared_decision(point, self._runtime.settings.decisions)
+        if declared is not None and declared.prompt_key is not None:
+            declared, self._prompts = self._runtime.fill_prompts(self._handle, declared)
         return declared if declared is not None and declared.options else None
 
     def _change(
@@ -174,11 +176,14 @@ class Choices:
         known: Situation,
     ) -> R:
         seam, point = pending.seam, Point(declared.point)
-        own, allowed = _own_and_allowed(seam, declared, request, known)
+        prompts = self._prompts if point is Point.PROMPT else ()
+        own, allowed = _own_and_allowed(
+            seam, declared, request, allowed_options(declared, known, prompts)
+        )
         if declared.every is Every.RUN and point in self._for_run:
             name, value = self._for_run[point]
             return request if name == own else _put(seam, point, request, value)
-        name, decisions = self._decide(declared, own, allowed, known)
+        name, decisions = self._decide(declared, own, allowed, known, prompts=prompts)
         changed = request
         try:
             if name != own:
@@ -191,7 +196,13 @@ class Choices:
         return changed
 
     def _decide(
-        self, declared: DeclaredDecision, own: str, allowed: set[str], known: Situation
+        self,
+        declared: DeclaredDecision,
+        own: str,
+        allowed: set[str],
+        known: Situation,
+        *,
+        prompts: tuple[PromptArm, ...] = (),
     ) -> tuple[str, list[PendingDecision]]:
         """Return the name of the choice, and the decisions to be settled."""
         decisions: list[PendingDecision] = []
@@ -205,6 +216,7 @@ class Choices:
             exploit_only=declared.exploit_only or None,
             start=declared.exposure or 0.0,
             unsettled=decisions,
+            prompts=prompts,
         )
         return str(choice.option), decisions
 
@@ -215,17 +227,10 @@ def settle(decisions: Sequence[PendingDecision], why_not: str | None = None) -> 
         decision.settle(why_not)
 
 
-def fill_prompt(text: str, own: str) -> str:
-    """Return a declared prompt with the agent's own instructions where it wants them."""
-    filled = text.replace(INSTRUCTIONS, own)
-    return filled if own else filled.strip()
-
-
 def _own_and_allowed(
-    seam: Seam[R], declared: DeclaredDecision, request: R, known: Situation
+    seam: Seam[R], declared: DeclaredDecision, request: R, allowed: set[str]
 ) -> tuple[str, set[str]]:
     """Return the name of the host's own choice, and the options allowed this time."""
-    allowed = {*declared.allowed_options(known)}
     own = OWN
     if declared.point == Point.MODEL:
         own = next((n for n, value in declared.options.items() if seam.is_own(request, value)), OWN)

@@ -5,8 +5,8 @@ Nothing but click is imported before a command runs, so that ``tau-live --help``
 
 import click
 
-from tau_live import __version__
 from tau_live.cli.commands import Commands
+from tau_live.core.version import this_version
 
 __all__ = ["main"]
 
@@ -15,8 +15,8 @@ Exit codes:
   0    done
   1    failed; standard error has one line with the cause
   2    wrong usage
-  3    the gate holds, or the kill switch is on (`gate`, `gate show`)
-  4    the log has too little support for an estimate (`evaluate`)
+  3    the gate holds, or the kill switch is on (`gate`, `gate show`, `optimize`)
+  4    too little support for an estimate (`evaluate`), nothing adopted (`optimize`)
   130  interrupted
   141  the reader of the output closed the pipe
 
@@ -34,7 +34,7 @@ Example:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log progress to standard error.")
-@click.version_option(__version__, prog_name="tau-live")
+@click.version_option(this_version(), prog_name="tau-live")
 @click.pass_context
 def main(ctx: click.Context, verbose: bool) -> None:
     """Lets an LLM agent you already run learn from its own decisions.

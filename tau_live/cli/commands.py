@@ -1,5 +1,6 @@
 """The group of all commands: loads each when it is called, and ends every failure in one line."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -31,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "evaluate": "Estimate what a policy would have earned.",
     "power": "Estimate how many runs a proof takes.",
     "report": "Write a report as an HTML page or JSON.",
+    "optimize": "Find better prompts, executed on tasks and adopted on evidence.",
     "replay": "Store a recording and learn from it.",
     "ingest": "Store events from a file, a pipe or a socket.",
     "import-log": "Import earlier decisions of any system to start from.",
@@ -52,6 +54,15 @@ MODULES: Mapping[str, str] = {
     "show": "rollouts", "restore": "export", "replay": "ingest",
 }  # fmt: skip
 """The module of each command that is not in one of its own name."""
+
+
+_BEGINNINGS = ("--prompt-optimization-", "--train-", "--training-", "--model")
+"""The beginnings of flags at the top level that stand for commands; ``aliases`` has them all."""
+
+_VARIABLES = "TAU_PROMPT_OPTIMIZATION_"
+
+DEPRECATIONS = f"{__name__}.deprecations"
+"""The key under which a context keeps the deprecated flags in use."""
 
 
 class OneLineError(click.ClickException):
@@ -139,8 +150,18 @@ class Commands(click.Group):
             formatter.write_dl([(name, {**added, **COMMANDS}[name]) for name in names])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the group's own options."""
+        """Parse the group's own options, after flags that stand for commands were translated."""
         with _border(ctx):
+            from_environ = not args and any(name.startswith(_VARIABLES) for name in os.environ)
+            if from_environ or any(arg.startswith(_BEGINNINGS) for arg in args):
+                from tau_live.cli.aliases import flags_of, translate
+
+                translation = translate(args or flags_of(os.environ))
+                args = [*translation.arguments]
+                os.environ.update(translation.environ)
+                ctx.meta[DEPRECATIONS] = translation.deprecations
+                for deprecation in translation.deprecations:
+                    click.echo(deprecation.line, err=True)
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 
-import tau_live
 from tau_live.boot.autostart import AutostartState, contents, files, site_packages, state_of
 from tau_live.boot.boot import boot_state
 from tau_live.boot.hosts import HostState, Standing, checked_adapter, load_adapter, version_of
@@ -30,7 +29,7 @@ from tau_live.core.plugins import MUST_SEE, Plugins
 from tau_live.core.settings import Settings, here, in_force
 from tau_live.core.settings.kinds import nearest
 from tau_live.core.switch import KILL, killed_by, switched_on
-from tau_live.core.version import own_source, packages_for
+from tau_live.core.version import own_source, packages_for, this_version
 from tau_live.operate.access import load_access, principal_of
 from tau_live.operate.alert_plugins import COMMAND
 from tau_live.runtime.builtin_plugins import load_plugins
@@ -79,7 +78,7 @@ def checks(environ: Mapping[str, str], path: Path | None, *, now: float) -> Iter
 
 
 def _packages() -> Check:
-    versions, missing = [f"tau-live {tau_live.__version__}"], []
+    versions, missing = [f"tau-live {this_version()}"], []
     for name in NEEDS:
         try:
             versions.append(f"{name} {metadata.version(name)}")

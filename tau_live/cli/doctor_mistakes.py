@@ -269,6 +269,19 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "Set `TAU_LIVE_RL_STORE` to a file on a local disk.",
             "set TAU_LIVE_RL_STORE to a file on a local disk",
         ),
+        "prompts-unread": Mistake(
+            "prompts", WARN,
+            "The store in `prompts-store` cannot be read, so agents use their own prompts.",
+            "Point `TAU_LIVE_RL_PROMPTS_STORE` at the store that `tau-live optimize` writes, and "
+            "let the agent's user read it.",
+            "set TAU_LIVE_RL_PROMPTS_STORE to the store of `tau-live optimize`",
+        ),
+        "prompts-unused": Mistake(
+            "prompts", WARN,
+            "`prompts-store` is set, but no decision takes its prompts.",
+            'Set `options-from = "resources"` in `[tool.tau-live.decisions.prompt]`.',
+            'set options-from = "resources" in [tool.tau-live.decisions.prompt]',
+        ),
         "stores-several": Mistake(
             "store", WARN,
             "Several stores are in one folder: perhaps you are looking at the wrong one.",

@@ -21,6 +21,7 @@ from tau_live.core.reasons import FOREIGN_DEFAULT, QUEUE_FULL, RERUNS, lost_even
 from tau_live.core.records import RewardSource
 from tau_live.core.settings import Learner, Settings, here
 from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.decisions.prompts import prompt_history, prompt_keys
 from tau_live.learn.learner import LEASE
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.operate.alert_rules import growth_times, is_recent
@@ -108,8 +109,28 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
                 yield from _learning(store, file, settings, now=now)
             with suppress(TauLiveError):
                 yield from _retention(store, settings, now=now)
-    if settings is not None and not limits_of(settings):
-        yield from _without_limits(file)
+    if settings is not None:
+        yield from _prompts(settings)
+        if not limits_of(settings):
+            yield from _without_limits(file)
+
+
+def _prompts(settings: Settings) -> Iterator[Check]:
+    """Yield whether the prompts that are options of a decision can be read, and how many are."""
+    keys, path = prompt_keys(settings), settings.prompts_store or settings.store
+    if not keys:
+        if settings.prompts_store is not None:
+            yield mistake("prompts-unused", f"no decision takes its options from {path}")
+        return
+    if path == settings.store and not path.exists():
+        return  # the check of the store reports it
+    try:
+        with closing(open_at(path, read_only=True)) as store:
+            for key in keys:
+                known = len(prompt_history(store, key).prompts)
+                yield Check("prompts", OK, f"{number(known)} versions of {key} in {path}")
+    except TauLiveError as error:
+        yield mistake("prompts-unread", str(error))
 
 
 def _kill_switch(file: Path, settings: Settings | None, *, now: float) -> Check:

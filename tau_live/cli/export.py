@@ -140,8 +140,9 @@ COUNTED = ("rollouts", "attempts", "spans", "decisions", "rewards", "known", "op
 def restore(file: Path, path: Path | None, as_json: bool) -> None:
     """Restore FILE: an archive that `tau-live gc` wrote, or an export.
 
-    Rollouts come back with all their rows, under their old numbers where those are free.
-    Rows that the store already has are skipped. Restore into a store of its own: in a live store
+    Rollouts come back with all their rows, under their old numbers where those are free;
+    the spans of runs and decisions come back with these, and are not counted. Rows that
+    the store already has are skipped. Restore into a store of its own: in a live store
     retention deletes what has been learned from again.
     """
     with (

@@ -51,15 +51,15 @@ ATTEMPT: Keys = {
 SPAN: Keys = {
     "rollout_id": "the rollout",
     "attempt": "the number of the attempt",
-    "span_id": "the host's own id",
-    "parent_span_id": "its parent span",
-    "kind": "run, turn, model, tool, message, and so on",
-    "name": "its name",
+    "span_id": "the host's own id; of a run its rollout's id and attempt, of a decision its id",
+    "parent_span_id": "its parent span; the run, if a step has no other; null of a run",
+    "kind": "run, decision, turn, model, tool, message, and so on",
+    "name": "its name; of a run the rollout's, of a decision its decision point",
     "status": "ok, error, cancelled, and so on; unknown while it is open",
     "attributes**": "open-ended",
     "started_at": "epoch seconds",
     "ended_at": "epoch seconds",
-    "seq": "its place in order of arrival",
+    "seq": "its place in order of arrival; 0 of a run or a decision",
 }
 DECISION: Keys = {
     "decision_id": "its id",
@@ -383,6 +383,20 @@ TRIAL: Keys = {
     "agreement": "share of decisions in which learner and host agree; null if unknown",
 }
 
+PROMPT: Keys = {
+    "state": "trial, champion, replaced (kept on offer beside the next champion), retired or "
+    "withdrawn",
+    "exposure": "share of rollouts that it is offered to",
+    "offered": "rollouts of this test that it was offered to",
+    "withheld": "rollouts of this test that it was withheld from",
+    "lift": "mean reward where it was offered, less that where it was withheld; null if unknown",
+    "lower": "at least; null while nothing is proven",
+    "upper": "at most",
+    "verdict": "as of `trials`; null while no claim is made",
+    "why": "why it was withdrawn, or no claim is made; null else",
+    "uncounted": "rollouts assigned and not counted yet",
+}
+
 KEPT: Keys = {
     "looked_at": "oldest ended rollouts beyond a limit that were looked at, at most 200",
     "forgettable": "of these, may be deleted",
@@ -438,6 +452,7 @@ STATUS: Keys = {
     **_under("in_service.*.", SERVING),
     **_under("monitors.*.", FIGURES),
     **_under("trials.*.", TRIAL),
+    **_under("prompts.*.", PROMPT),
     "retention.days": "TAU_LIVE_RL_RETENTION_DAYS; null if unset",
     "retention.rollouts": "TAU_LIVE_RL_RETENTION_ROLLOUTS; null if unset",
     "retention.mb": "TAU_LIVE_RL_RETENTION_MB; null if unset",
@@ -452,7 +467,93 @@ STATUS: Keys = {
     "learner": "the process that is running an update",
 }
 
+OPTIMIZATION: Keys = {
+    "schema_version": "1",
+    "updated_unix_ms": "when it was read",
+    "run_state": "preparing, running, paused, cancelling, completed, failed or cancelled",
+    "model_ref": "the model, or `agent:` and the agent",
+    "store_path": "the store as it was named",
+    "total_rollouts": "items of the run",
+    "succeeded": "items that succeeded",
+    "failed": "items that failed, with a score or without",
+    "cancelled": "items that were cancelled",
+    "open": "items that have not ended",
+    "requeued": "attempts beyond the first of each item",
+    "missing": "items that failed without a score",
+    "late_results": "results that came too late to count",
+    "run_id": "its id",
+    "config_digest": "SHA-256 of the config and its rows",
+    "seed": "of every random choice",
+    "owner": "the process that leads it",
+    "started_unix_ms": "when it began",
+    "ended_unix_ms": "when it ended",
+    "phase": "baseline, search, confirm, policy or final",
+    "progress.done": "items that have ended",
+    "progress.total": "items so far",
+    "reason_code": "why it ended or waits",
+    "error": "the error that ended it",
+    "scores**": "mean scores: baseline, best_search, validate_..., test_...",
+    "adoption**": "the verdict on the best candidate; null before it",
+    "candidates**": "how many, by state",
+    "budget.limits**": "its limits; null is none",
+    "budget.calls": "model calls",
+    "budget.rollouts": "items that workers took",
+    "budget.tokens": "tokens that were used",
+    "budget.tokens_reserved": "the most of calls that have not returned",
+    "budget.usd": "US dollars that were spent",
+    "budget.usd_reserved": "the most of calls that have not returned",
+    "budget.seconds": "how long it was led",
+    "workers**": "each with its state and last sign of life",
+    "control**": "what an operator did last",
+    "deprecations**": "deprecated names in use",
+    "rl_optimizer**": "the policy that learned to choose among prompts; absent where it is off",
+}
+_OPTIMIZATION_CONTROL: Keys = {
+    "schema_version": "1",
+    "action": "the command",
+    "principal": "who is on record for it",
+    "run_id": "the run",
+    "lifecycle_state": "its state now",
+    "idempotent": "whether nothing changed",
+    "reason": "the reason",
+    "store_path": "the store",
+    "audit_seq": "number of the line of the audit",
+    "training_status**": "as of `optimize status`",
+    "recovery**": "how it was resumed, if it was",
+}
+_CANDIDATE: Keys = {
+    "run_id": "the run that proposed it",
+    "label": "its place in the search",
+    "version": "its prompt version; null where there is no prompt",
+    "text": "the prompt",
+    "parent": "the prompt version that it was made from",
+    "round": "the round that proposed it",
+    "state": "screened, finalist, rejected, adopted, duplicate, refused, empty and so on",
+    "why": "why",
+    "details**": "models, digests, usage and cost of its calls, its score",
+    "made_at": "epoch seconds",
+}
+
 KEYS: Mapping[str, Keys] = {
+    "optimize": {**OPTIMIZATION, "report**": "scores, evidence, preflight, warnings"},
+    "optimize list": {f"runs[].{key}": meaning for key, meaning in OPTIMIZATION.items()},
+    "optimize show": {
+        **OPTIMIZATION,
+        "report**": "scores, evidence, preflight, warnings",
+        **{f"lineage[].{key}": meaning for key, meaning in _CANDIDATE.items()},
+    },
+    "optimize prompts": {
+        **{f"prompts[].{key}": meaning for key, meaning in _CANDIDATE.items()},
+        "prompts[].live**": "its trial among running agents, as `prompts.*` of `tau-live status`; "
+        "null while it has none",
+    },
+    "optimize status": OPTIMIZATION,
+    **{f"optimize {verb}": _OPTIMIZATION_CONTROL for verb in ("pause", "resume", "cancel")},
+    "optimize rollback": {
+        "resource": "the resource, or the point of a run's policy",
+        "version": "the number of its version in force now",
+        "text": "the prompt that is in force now; null for a policy",
+    },
     "status": STATUS,
     "top": {**STATUS, "problem": "why the store cannot be read; then only at and store are given"},
     "gate show": {
@@ -716,7 +817,7 @@ KEYS: Mapping[str, Keys] = {
     "restore": {
         "rollouts": "rollouts restored",
         "attempts": "attempts restored",
-        "spans": "spans restored",
+        "spans": "recorded spans restored; runs and decisions have theirs from their own rows",
         "decisions": "decisions restored",
         "rewards": "rewards restored",
         "known": "rollouts that were already stored",

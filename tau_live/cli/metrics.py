@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from tau_live import __version__
 from tau_live.cli.options import (
     epilog,
     is_enabled,
@@ -18,7 +17,7 @@ from tau_live.cli.options import (
 from tau_live.cli.output import print_json
 from tau_live.core.errors import TauLiveError
 from tau_live.core.files import opened_output
-from tau_live.core.version import packages_for
+from tau_live.core.version import packages_for, this_version
 from tau_live.operate.metrics import Family, families, text_of
 from tau_live.operate.status import status_of
 
@@ -47,7 +46,7 @@ def metrics(path: Path | None, as_json: bool, out: Path | None) -> None:
             refuse_store(out, settings)
         status = status_of(store, settings, now=time.time(), enabled=is_enabled())
         last_raised = store.alerts.last_raised()
-    all_families = families(status, version=__version__, last_raised=last_raised)
+    all_families = families(status, version=this_version(), last_raised=last_raised)
     text = b"" if as_json and out is None else _text(all_families)
     if out is not None:
         try:

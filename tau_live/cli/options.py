@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from tau_live.cli.json_keys import KEYS
 from tau_live.cli.output import STORE, printable, suggest
@@ -45,13 +46,14 @@ class OpenStore(NamedTuple):
     settings: Settings
 
 
-def _remember_store(
+def remember_store(
     ctx: click.Context,
-    _: click.Parameter,
+    parameter: click.Parameter,
     value: Path | None,
 ) -> Path | None:
-    """Keep the value for commands that are suggested, also by an error that ends this one."""
-    if value is not None:
+    """Keep what was given for commands that are suggested, also by an error that ends this one."""
+    is_default = ctx.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT
+    if value is not None and not is_default:
         ctx.meta[STORE] = value
     return value
 
@@ -60,7 +62,7 @@ store_option = click.option(
     "--store",
     "path",
     metavar="PATH",
-    callback=_remember_store,
+    callback=remember_store,
     type=click.Path(dir_okay=False, path_type=Path),
     help="The store's file.  [default: TAU_LIVE_RL_STORE]",
 )

@@ -53,7 +53,7 @@ def suggest(text: str) -> str:
 
     def with_store(match: re.Match[str]) -> str:
         words = (match[1] or match[2]).split()
-        if "--store" in words or not _takes_store(root, words):
+        if {"--store", "--help"} & {*words} or not _takes_store(root, words):
             return match[0]
         return f"{match[0][:-1]}{option}`" if match[1] else f"{match[0]}{option}"
 

@@ -36,7 +36,7 @@ from tau_live.cli.output import (
     table_of,
 )
 from tau_live.core.errors import CheckpointError, OddRowError, PolicyError, UnknownError
-from tau_live.core.records import AuditEntry, InService, PolicyVersion, Trial
+from tau_live.core.records import InService, PolicyVersion, Trial
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import Point
 from tau_live.decisions import checkpoints
@@ -456,15 +456,7 @@ def put_in_service(
             "before": state_of(trial, before),
             "after": state_of(trial, Serving(version, pin)),
         }
-        store.audit.add(
-            AuditEntry(
-                at=order.at,
-                who=order.who,
-                action=order.action,
-                reason=order.reason,
-                details=details,
-            )
-        )
+        store.audit.add(order.entry(details))
     return {
         **change,
         "revision": now.revision,

@@ -19,11 +19,11 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.processes import parent_of
 from tau_live.core.records import Reward, RewardSource, Rollout, rollout_id_of
 from tau_live.core.redaction import clean_id, scrub_text
+from tau_live.core.reward_rules import allowed_sources, is_counted, refuses
 from tau_live.core.settings import Settings
 from tau_live.core.settings.kinds import nearest
 from tau_live.record.attempts import last_run, rollout_named
 from tau_live.record.pipeline import Texts, known_rewards
-from tau_live.record.reward_rules import allowed_sources, is_counted, refuses
 from tau_live.record.rewards import Rewarding
 from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.roles import Store

@@ -235,8 +235,9 @@ def tree_of(story: Story, *, width: int) -> Tree:
     deepest = max(1, min(12, (width - 24) // GUIDE - 1))
     for attempt in story.attempts:
         node = tree.add(_attempt_line(attempt, story.rollout))
-        spans = [span for span in story.spans if span.attempt == attempt.number]
-        _add_spans(node, spans, began=began, deepest=deepest)
+        # the runs and decisions among them have lines of their own
+        steps = [span for span in story.spans if span.attempt == attempt.number and span.seq]
+        _add_spans(node, steps, began=began, deepest=deepest)
         for decision in story.decisions:
             if decision.attempt == attempt.number:
                 _add_decision(node, decision, began=began, room=width - 3 * GUIDE)
@@ -371,7 +372,7 @@ def _add_decision(root: Tree, decision: Decision, *, began: float | None, room: 
             safe(f"decision {decision.ordinal}", "bold"),
             safe(decision.point),
             safe(_decider(decision)),
-            safe(f"{decision.latency_us:.0f} us"),
+            safe(latency_text(decision)),
             _since(decision.at, began),
         )
     )
@@ -472,6 +473,11 @@ def _reward_line(reward: Reward) -> Text:
 def _join_parts(*parts: Text) -> Text:
     visible = [part for part in parts if part.plain.strip()]
     return join_texts(*(text for part in visible for text in (safe(" · ", "dim"), part)))[3:]
+
+
+def latency_text(decision: Decision) -> str:
+    """Return the microseconds that a decision took in the host's thread."""
+    return f"{decision.latency_us:.0f} us"
 
 
 def plain_decision(decision: Decision) -> Mapping[str, object]:

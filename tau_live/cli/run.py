@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from tau_live import on_path
 from tau_live.cli.options import epilog
 from tau_live.core.switch import SWITCH, switched_on
 
@@ -54,7 +53,7 @@ def program_of(command: Sequence[str]) -> list[str]:
 
 def with_us(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which every Python finds our ``sitecustomize`` first."""
-    ours = str(Path(next(iter(on_path.__path__))).absolute())
+    ours = str((Path(__file__).parents[1] / "boot/on_path").absolute())
     others = [
         entry
         for entry in environ.get("PYTHONPATH", "").split(os.pathsep)

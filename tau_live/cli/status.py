@@ -38,7 +38,7 @@ from tau_live.core.errors import StoreBusyError
 from tau_live.core.sanitize import JsonObject, real
 from tau_live.learn.monitoring import PointFigures
 from tau_live.learn.promotion.outcomes import Agreement
-from tau_live.learn.promotion.rules import TrialStatus
+from tau_live.learn.promotion.rules import PromptStatus, TrialStatus
 from tau_live.operate.records import (
     MeanReward,
     RetentionStatus,
@@ -117,6 +117,10 @@ def details(status: Status, *, now: float) -> list[Fact]:
             fact
             for point, trial in status.trials.items()
             for fact in _trial_facts(printable(point), trial, now=now)
+        ),
+        *(
+            (f"prompt {printable(version)}", prompt_text(prompt))
+            for version, prompt in status.prompts.items()
         ),
         ("retention", _retention_text(status.retention)),
         ("counters", _counts_text(status.counters) or "none"),
@@ -270,6 +274,18 @@ def _difference(trial: TrialStatus) -> str:
     elif estimate is not None:
         text += " (unproven difference of means)"
     return f"{text}; {trial.why}" if trial.why else text
+
+
+def prompt_text(prompt: PromptStatus) -> str:
+    """Return the status of a prompt on trial in words: its share, its lift and of how many."""
+    state = "" if prompt.state == "trial" else f"{prompt.state}, "
+    share = percent(prompt.exposure).replace("%", " %")
+    lift = "no lift known" if prompt.lift is None else f"{prompt.lift:+.2f}"
+    if prompt.lower is not None and prompt.upper is not None:
+        lift += f" [{prompt.lower:+.2f}, {prompt.upper:+.2f}]"
+    counted = f"{number(prompt.offered + prompt.withheld)} rollouts"
+    why = f"; {prompt.why}" if prompt.why else ""
+    return f"{state}{share}, {lift}, {counted} ({number(prompt.offered)} offered){why}"
 
 
 def counted_of(trial: TrialStatus, *, now: float) -> str:
@@ -516,6 +532,9 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
             points_by_sentence.setdefault(sentence, []).append(point)
     for sentence, at in points_by_sentence.items():
         yield Row("difference", f"{one_of(at)}: {sentence}", 1 if points[0] in at else 2)
+    for version, prompt in status.prompts.items():
+        if prompt.state not in {"retired", "withdrawn"}:
+            yield Row("prompt", f"{version}: {prompt_text(prompt)}")
     latest = glance.latest
     if latest is not None:
         where = f" at {latest.point}" if latest.point else ""

@@ -22,7 +22,7 @@ from tau_live.cli.output import (
     status_text,
     table_of,
 )
-from tau_live.cli.rollouts import decision_of, marks, plain_decision
+from tau_live.cli.rollouts import decision_of, latency_text, marks, plain_decision
 from tau_live.core.reasons import PAUSED
 from tau_live.core.records import IMPORTED, Decision, Reward
 from tau_live.decisions.decider import CONTROL
@@ -284,7 +284,7 @@ def _facts(explanation: Why) -> list[tuple[str, object]]:
     return [
         ("decision", safe(decision.decision_id, "bold")),
         ("point", decision.point),
-        ("made (UTC)", f"{moment(decision.at)}, in {decision.latency_us:.0f} us"),
+        ("made (UTC)", f"{moment(decision.at)}, in {latency_text(decision)}"),
         ("run", f"{rollout.name} ({rollout.host}), {rollout.status}"),
         ("decided by", f"{version}, arm {decision.arm}" if is_ours else decision.source),
         ("why not", safe(decision.why_not, "yellow") if decision.why_not else None),

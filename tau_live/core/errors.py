@@ -19,6 +19,8 @@ TauLiveError
 ├── CheckpointError            a checkpoint is damaged, foreign or not trusted
 ├── PolicyError                no such policy, or it cannot serve at this point
 ├── DiffersError               a decision differs from what its version gives
+├── ConfigError                a prompt-optimization config is wrong (a line for each violation)
+├── ScoreError                 a score is out of range, or no score (names the reason)
 ├── LogError                   a log cannot be evaluated (names line and column)
 ├── AccessError                a principal is not authorized, or the access file is unreadable
 ├── ArchiveError               a file is not an archive, or is damaged, or in use
@@ -200,6 +202,30 @@ class DiffersError(TauLiveError):
 
 class LogError(TauLiveError):
     """A log cannot be read; the message names the line and the column."""
+
+
+class ConfigError(TauLiveError):
+    """A config of a prompt optimization is wrong; the message has a line for each violation.
+
+    Attributes:
+        lines: One for each violation: the file, the JSON pointer, what is wrong, and the value.
+    """
+
+    def __init__(self, lines: "list[str]") -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+class ScoreError(TauLiveError):
+    """A score is out of its range, not a number, or has a name that only telemetry may have.
+
+    Attributes:
+        reason: ``score_out_of_range``, ``score_not_a_number`` or ``telemetry_score``.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(f"{reason}: {text}")
+        self.reason = reason
 
 
 class CheckpointError(TauLiveError):

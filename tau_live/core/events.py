@@ -456,8 +456,26 @@ class RunEnd(Event, frozen=True, kw_only=True):
     dropped: int = 0
 
 
+class PromptArm(msgspec.Struct, frozen=True):
+    """Whether a prompt version was offered to a rollout, or withheld from it.
+
+    Attributes:
+        version: The prompt version.
+        offered: Whether it was offered.
+        share: The probability with which it was, in ``(0, 1)``.
+    """
+
+    version: str
+    offered: bool
+    share: float
+
+
 class Decision(Event, frozen=True, kw_only=True):
-    """A decision was made; the fields are those of ``records.Decision``."""
+    """A decision was made; the fields are those of ``records.Decision``.
+
+    Attributes:
+        prompts: The prompt versions on trial, each offered to the run or withheld from it.
+    """
 
     event: Literal["decision"] = "decision"
     ordinal: int
@@ -480,6 +498,7 @@ class Decision(Event, frozen=True, kw_only=True):
     context: JsonObject = msgspec.field(default_factory=dict)
     features: JsonObject = msgspec.field(default_factory=dict)
     encoded: bytes = b""
+    prompts: tuple[PromptArm, ...] = ()
 
 
 class Reward(Event, frozen=True, kw_only=True):

@@ -9,11 +9,37 @@ import threading
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from tau_live.core import fault
 from tau_live.core.errors import StoreError, TauLiveError
 from tau_live.core.gate import Gate, GateEntry, GateRow, HoldReason, Kind, plain
+
+
+class GateSnapshot(TypedDict):
+    """The state of the gate for operators.
+
+    Attributes:
+        state: ``pass`` or ``hold``.
+        reason: Why it holds.
+        detail: The text of the error.
+        since: Epoch seconds since which it holds.
+        streaks: The failures in a row, by kind.
+        limit: How many of them make it hold.
+        revision: The number of its changes in the store.
+        stored: Whether the store has this state.
+        store_error: Why the store cannot be read or written.
+    """
+
+    state: str
+    reason: str | None
+    detail: str | None
+    since: float | None
+    streaks: dict[str, int]
+    limit: int
+    revision: int
+    stored: bool
+    store_error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +189,7 @@ class GateKeeper:
                 return None
             return self.gate.reason, self.gate.since
 
-    def snapshot(self) -> dict[str, object]:
+    def snapshot(self) -> GateSnapshot:
         """Return the state of the gate for operators, as plain values."""
         with self._lock:
             gate, unsaved, error = self.gate, self.has_unsaved, self.store_error

@@ -346,20 +346,23 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One recorded step of an attempt.
+    """One recorded step of an attempt, the attempt's run, or one of its decisions.
 
     Attributes:
         rollout_id: The rollout.
         attempt: The number of the attempt.
-        span_id: The host's own id, verbatim; unique within the attempt.
-        parent_span_id: Its parent span, if any; it may be stored later or never.
-        kind: ``run``, ``turn``, ``model``, ``tool``, ``message``, and so on.
-        name: Its name, for people.
+        span_id: The host's own id of a step, verbatim, unique within the attempt;
+            ``{rollout_id}:attempt-{attempt}`` of a run, the decision's id of a decision.
+        parent_span_id: Its parent span, which may be stored later or never; the run, if a step has
+            no other; ``None`` of a run.
+        kind: ``run``, ``decision``, ``turn``, ``model``, ``tool``, ``message``, and so on.
+        name: Its name, for people; the rollout's of a run, the decision point of a decision.
         status: ``ok``, ``error``, ``cancelled`` and so on; ``unknown`` while it is open.
         attributes: Open-ended JSON data.
         started_at: Epoch seconds, UTC.
         ended_at: Epoch seconds, UTC; ``None`` while it is open.
-        seq: The store's own sequence number; 0 before it is stored.
+        seq: The store's own sequence number; 0 before it is stored, and of runs and decisions,
+            whose spans are made from their own rows.
     """
 
     rollout_id: str

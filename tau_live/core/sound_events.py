@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 from msgspec import NODEFAULT, structs
 
 from tau_live.core.errors import EventError, pass_on
-from tau_live.core.events import KINDS, Content, ErrorInfo, Event, ToolCall
+from tau_live.core.events import KINDS, Content, ErrorInfo, Event, PromptArm, ToolCall
 from tau_live.core.sanitize import JsonObject, plain
 
 _ENTRIES = 100_000
@@ -260,6 +260,15 @@ def _call(value: object) -> ToolCall:
     return value
 
 
+def _prompt(value: object) -> PromptArm:
+    if type(value) is not PromptArm or type(value.offered) is not bool:
+        raise _WrongError
+    version, share = _text(value.version), _number(value.share)
+    if version is value.version and share is value.share:
+        return value
+    return PromptArm(version, value.offered, share)
+
+
 def _optional(convert: Convert, value: object) -> None:
     if value is not None:
         convert(value)
@@ -284,6 +293,7 @@ _ENTRY: Mapping[object, tuple[frozenset[type], Convert]] = {
     str: (frozenset({str}), _text),
     float: (frozenset({float}), _number),
     ToolCall: (frozenset(), _call),
+    PromptArm: (frozenset(), _prompt),
 }
 _KINDS: Mapping[object, tuple[frozenset[type], Convert]] = {
     str: (frozenset({str}), _text),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tau_live.core.choices import Choice
 from tau_live.core.errors import suppress
-from tau_live.core.events import Decision
+from tau_live.core.events import Decision, PromptArm
 from tau_live.core.gate import Kind
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import Guard, logger
@@ -169,6 +169,7 @@ def decision_event(  # noqa: PLR0913  # the fields of a row
     why_not: str | None,
     latency_us: float,
     arm: Arm,
+    prompts: tuple[PromptArm, ...] = (),
 ) -> Decision:
     """Return the event of a decision: the policy's, or the host's own with ``why_not``."""
     names, explored = offer.names, offer.explored
@@ -206,6 +207,7 @@ def decision_event(  # noqa: PLR0913  # the fields of a row
         if any(offer.features)
         else {},
         encoded=policy_choice.encoded if policy_choice else b"",
+        prompts=prompts,
     )
 
 
@@ -278,6 +280,7 @@ class Decisions:
         exploit_only: object = None,
         start: float | None = None,
         unsettled: list[PendingDecision] | None = None,
+        prompts: tuple[PromptArm, ...] = (),
     ) -> Choice:
         """Choose one of the options, or return the host's own choice whenever in doubt.
 
@@ -293,6 +296,7 @@ class Decisions:
                 shadow, from which it climbs on evidence; ``None`` for an explicit decision.
             unsettled: The decision is appended to it, to be settled once it is known which option
                 was applied; ``None`` records it at once.
+            prompts: The prompt versions on trial, each offered to the run or withheld from it.
         """
         if handle.home is not self._events:
             own = self._begin_run(
@@ -301,7 +305,7 @@ class Decisions:
             try:
                 return self.decide(
                     own, point, options=options, context=context, default=default,
-                    allowed=allowed, exploit_only=exploit_only, start=start,
+                    allowed=allowed, exploit_only=exploit_only, start=start, prompts=prompts,
                 )  # fmt: skip
             finally:
                 self._end_run(own, None)
@@ -320,6 +324,7 @@ class Decisions:
                 choice = self._choose(
                     handle, text_of(point) or UNNAMED, offered, mask,
                     context=context, default=default, start=start, unsettled=unsettled,
+                    prompts=prompts,
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001  # the border to the host
                 self._guard.record_failure(Kind.DECISION, error)
@@ -338,6 +343,7 @@ class Decisions:
         default: object,
         start: float | None,
         unsettled: list[PendingDecision] | None,
+        prompts: tuple[PromptArm, ...],
     ) -> Choice | None:
         rollout_id, events = handle.rollout_id, self._events
         arm, refused = self._arm(handle, point, start=start, has_control=default is not None)
@@ -366,6 +372,7 @@ class Decisions:
             handle, ordinal, events.stamp(), point=point, offer=offer, context=known,
             policy_choice=policy_choice, applied=offer.own if served is None else served.place,
             why_not=why_not, latency_us=elapsed_ms * 1e3, arm=arm,
+            prompts=prompts if refused is None and arm.share else (),
         )  # fmt: skip
         if unsettled is None:
             self._inbox.put(event)

@@ -39,6 +39,7 @@ from tau_live.record.shutdown import LazyEvent
 from tau_live.rl.features import FrozenRow, RowCache, copy_row
 
 if TYPE_CHECKING:
+    from tau_live.core.events import PromptArm
     from tau_live.decisions.decider import Arm
 
 
@@ -61,6 +62,7 @@ class RunHandle:
         home: The ``RunEvents`` that makes its events; a forked child, or a later ``attach``, has
             another, and a run that was unpickled none.
         arms: The arm at each point, as assigned with the first decision there.
+        prompts: Whether each prompt version on trial is offered, as drawn with the first decision.
     """
 
     __slots__ = (
@@ -76,6 +78,7 @@ class RunHandle:
         "name",
         "ordinals",
         "parent",
+        "prompts",
         "recorded",
         "rollout_id",
         "run",
@@ -99,6 +102,7 @@ class RunHandle:
         self.home = home
         self.host = host
         self.arms: dict[str, Arm] = {}
+        self.prompts: dict[str, PromptArm] = {}
         self.name = name
         self.run_id = run_id
         self.rollout_id = rollout_id_of(host, run_id)

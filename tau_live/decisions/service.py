@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tau_live.core.errors import CheckpointError, OddRowError, UnknownError
 from tau_live.core.guard import logger
 from tau_live.core.hookspecs import Promotion
+from tau_live.core.prompts import prompt_of_trial
 from tau_live.core.records import InService, Trial
 from tau_live.decisions.decider import Decider
 from tau_live.decisions.policy_files import load_policy
@@ -58,6 +59,8 @@ class Service:
                 if self._wanted.get(serving.point, 0) != serving.version
             ]
             for trial in store.trials.trials().values():
+                if prompt_of_trial(trial.point) is not None:  # ``Prompts`` goes by it
+                    continue
                 serves = in_service.get(trial.point)
                 promotions += self._compare(store, trial, serves is not None and serves.pinned)
         for promotion in promotions:

@@ -36,6 +36,7 @@ from tau_live.core.guard import logger, text_of
 from tau_live.core.processes import is_alive
 from tau_live.core.reasons import LEFT_OUT, WhyNot
 from tau_live.core.records import LearnableRollout, PolicyVersion, Update
+from tau_live.core.reward_rules import cap_sources
 from tau_live.core.sanitize import mapping
 from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
@@ -50,7 +51,6 @@ from tau_live.learn.monitoring import (
     watch_update,
 )
 from tau_live.learn.trajectories import CollectedRollouts, LeftOut, counts_of, trajectories_of
-from tau_live.record.reward_rules import cap_sources
 from tau_live.record.rewards import (
     incurred_cost,
     outcome_of,
@@ -361,7 +361,7 @@ class PointLearner:
             versions=self._versions,
             version_times=self._version_times,
             width=self._state.policy.config.width,
-            discount=self._config.gamma,
+            discount=1.0,  # the update discounts by itself
             lag_bound=self._config.lag_bound,
             learn_from_host=self._settings.learn_from_host,
             outcome=lambda known: outcome_of(known.rewards, known.rollout, self._settings),

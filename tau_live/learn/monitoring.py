@@ -31,10 +31,10 @@ from tau_live.core.records import (
     MonitorNumbers,
     StoredAlarm,
 )
+from tau_live.core.reward_rules import SOURCE as SAFETY
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward
 from tau_live.learn.trajectories import CollectedRollouts
-from tau_live.record.reward_rules import SOURCE as SAFETY
 from tau_live.record.rewards import incurred_cost, reward_range
 from tau_live.rl.bounds import Fence, Limits
 from tau_live.rl.config import PPOConfig
@@ -262,9 +262,9 @@ def violations(newest: Figures, limit: float | None) -> Hold | None:
     )
 
 
-def enough_to_prove(limit: float, *, aim: float = 0.75) -> int:
-    """Return how many rollouts almost surely prove that a mean of ``aim * limit`` is below it."""
-    mean = aim * limit
+def enough_to_prove(limit: float) -> int:
+    """Return how many rollouts almost surely prove that a mean of 0.75 ``limit`` is below it."""
+    mean = 0.75 * limit
     return int(_PROOF**2 * mean * (1.0 - mean) / (limit - mean) ** 2) + 1
 
 

@@ -55,6 +55,7 @@ class AlertKind(StrEnum):
     POLICY_DEMOTED = "policy-demoted"
     EXPOSURE_RAISED = "exposure-raised"
     LEARNER_STOPPED = "learner-stopped"
+    PROMPT_WITHDRAWN = "prompt-withdrawn"
     LEARNER_BEHIND = "learner-behind"
     PLUGIN_DISABLED = "plugin-disabled"
     TEST = "test"
@@ -121,7 +122,7 @@ ALERTS: Mapping[AlertKind, About] = MappingProxyType(
         ),
         AlertKind.POLICY_PROMOTED: About(
             Severity.INFO,
-            "A version was proven better and is now the champion.",
+            "A version, or a prompt, was proven better and is now the champion.",
             "tau-live policy list",
         ),
         AlertKind.POLICY_DEMOTED: About(
@@ -136,6 +137,11 @@ ALERTS: Mapping[AlertKind, About] = MappingProxyType(
             Severity.CRITICAL,
             "The learner of a decision point was stopped and decides nothing there.",
             "tau-live status",
+        ),
+        AlertKind.PROMPT_WITHDRAWN: About(
+            Severity.WARNING,
+            "A prompt from `tau-live optimize` was proven worse or unsafe here, and is withdrawn.",
+            "tau-live optimize prompts",
         ),
         AlertKind.LEARNER_BEHIND: About(
             Severity.WARNING,
@@ -168,6 +174,8 @@ MOVES: Mapping[str, AlertKind] = MappingProxyType(
         "exposure_climbed": AlertKind.EXPOSURE_RAISED,
         "learner_stopped": AlertKind.LEARNER_STOPPED,
         "policy_stop": AlertKind.LEARNER_STOPPED,
+        "prompt_withdrawn": AlertKind.PROMPT_WITHDRAWN,
+        "prompt_champion": AlertKind.POLICY_PROMOTED,
     }
 )
 """The kind of alert of each action in the audit."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tau_live.core.gate import HoldReason
+from tau_live.core.gate_keeper import GateSnapshot
 from tau_live.core.guard import logger, text_of
 from tau_live.core.hookspecs import Alert
 from tau_live.core.plugins import Plugins
@@ -364,7 +365,7 @@ class Alerts:
         self._seen, self._checked = seen, now
         return facts
 
-    def gate_changed(self, snapshot: Mapping[str, object]) -> None:
+    def gate_changed(self, snapshot: GateSnapshot) -> None:
         """Raise an alert if the gate holds because of the store, which cannot record it."""
         if snapshot["state"] == "hold" and snapshot["reason"] == HoldReason.STORE_UNAVAILABLE:
             self._raiser.store_fails(str(snapshot["detail"]))

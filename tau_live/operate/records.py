@@ -8,7 +8,7 @@ from tau_live.core.memory_holds import MemoryHold
 from tau_live.core.sanitize import JsonObject
 from tau_live.learn.monitoring import PointFigures
 from tau_live.learn.promotion.outcomes import Agreement
-from tau_live.learn.promotion.rules import TrialStatus
+from tau_live.learn.promotion.rules import PromptStatus, TrialStatus
 from tau_live.operate.stops import DisabledPlugin, Stop
 from tau_live.store.retention import Kept
 
@@ -174,6 +174,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         in_service: The versions that serve, by point.
         monitors: The figures of the newest rollouts, by point.
         trials: The comparisons with the control, by point.
+        prompts: The prompts that are or were on trial, by prompt version.
         retention: The limits of retention, and what exceeds them.
         counters: The counters, by name.
         counters_grew: When each counter of drops last grew; ``None`` since the last check.
@@ -207,6 +208,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     in_service: Mapping[str, ServingVersion] = msgspec.field(default_factory=dict)
     monitors: Mapping[str, PointFigures] = msgspec.field(default_factory=dict)
     trials: Mapping[str, TrialStatus] = msgspec.field(default_factory=dict)
+    prompts: Mapping[str, PromptStatus] = msgspec.field(default_factory=dict)
     retention: RetentionStatus = RetentionStatus()
     counters: Mapping[str, int] = msgspec.field(default_factory=dict)
     counters_grew: Mapping[str, float | None] = msgspec.field(default_factory=dict)

@@ -12,14 +12,17 @@ from tau_live.core.files import write_whole
 from tau_live.core.gate import GateRow
 from tau_live.core.memory_holds import memory_holds
 from tau_live.core.processes import PROCESSES, is_alive
+from tau_live.core.prompts import prompt_of_trial
 from tau_live.core.reasons import CRITIC_ONLY, LEFT_OUT, UNWRITTEN, WhyNot
 from tau_live.core.records import InService, RolloutStatus
+from tau_live.core.reward_rules import SOURCE as SAFETY
 from tau_live.core.settings import Settings
 from tau_live.learn.learner import CATCH_UP_FACTOR, LEASE, report_of
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.learn.promotion.outcomes import agreements
-from tau_live.learn.promotion.rules import trial_status
+from tau_live.learn.promotion.rules import prompt_status, trial_status
 from tau_live.operate.alert_rules import growth_times, missing_now, reward_falls
+from tau_live.operate.optimizations import FILE, published_optimization
 from tau_live.operate.records import (
     Backlog,
     GateStatus,
@@ -32,12 +35,10 @@ from tau_live.operate.records import (
 )
 from tau_live.operate.stops import disabled_plugins, killed_of, pauses_by_part
 from tau_live.record.archive import MB, excess, limits_of
-from tau_live.record.reward_rules import SOURCE as SAFETY
 from tau_live.record.rewards import totals_within
 from tau_live.record.shutdown import losses_left
 from tau_live.store.roles import Store
 
-FILE = "status.json"
 REWARDS = 100
 SEEN = 256
 COUNTED = 10_000
@@ -65,7 +66,7 @@ def status_of(
     Raises:
         StoreUnavailableError: The store cannot be read.
     """
-    latest = store.policies.updates(limit=1)
+    latest, trials = store.policies.updates(limit=1), store.trials.trials()
     facts = alert_facts(store, settings, now=now)
     is_long = facts.became_ready >= 2 * REWARDS
     return replace(
@@ -88,7 +89,13 @@ def status_of(
         in_service=in_service(store),
         trials={
             point: trial_status(store, trial, settings, now=now)
-            for point, trial in store.trials.trials().items()
+            for point, trial in trials.items()
+            if prompt_of_trial(point) is None
+        },
+        prompts={
+            version: prompt_status(store, trial, settings, now=now)
+            for point, trial in trials.items()
+            if (version := prompt_of_trial(point)) is not None
         },
         retention=_retention(store, settings, now=now),
         processes=attached_processes(store, now=now),
@@ -199,10 +206,13 @@ def status_file(settings: Settings) -> Path:
 def publish(path: Path, status: Status | Mapping[str, object]) -> None:
     """Write ``status.json`` atomically, readable by its owner alone.
 
+    What it holds of an optimization of prompts stays there.
+
     Raises:
         OSError: It could not be written; the old file stays.
     """
-    write_whole(path, json.dumps(status, indent=2, default=msgspec.to_builtins).encode() + b"\n")
+    content = {**published_optimization(path), **msgspec.to_builtins(status)}
+    write_whole(path, json.dumps(content, indent=2).encode() + b"\n")
 
 
 def _retention(store: Store, settings: Settings, *, now: float) -> RetentionStatus:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 from tau_live.core import fault
 from tau_live.core.errors import PolicyError
 from tau_live.core.records import AuditEntry, Trial
-from tau_live.core.sanitize import integer, mapping
+from tau_live.core.sanitize import JsonObject, integer, mapping
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import Point
 from tau_live.decisions.policy_files import check_policy, checkpoint_folder
@@ -55,6 +55,12 @@ class Order(NamedTuple):
     reason: str
     who: str
     at: float
+
+    def entry(self, details: JsonObject) -> AuditEntry:
+        """Return the line of the audit that records it."""
+        return AuditEntry(
+            at=self.at, who=self.who, action=self.action, reason=self.reason, details=details
+        )
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
@@ -468,15 +474,7 @@ def _apply(
             "before": before,
             "after": state_of(trial, now),
         }
-        store.audit.add(
-            AuditEntry(
-                at=order.at,
-                who=order.who,
-                action=order.action,
-                reason=order.reason,
-                details=details,
-            )
-        )
+        store.audit.add(order.entry(details))
     return Changed(
         point=point,
         action=order.action,

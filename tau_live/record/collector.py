@@ -132,7 +132,8 @@ class Collector:
             self._add_span(event, rollout_id, self._attempt_of(event, rollout_id))
         else:
             step(event, rollout_id)
-        self._add_names(event, rollout_id)
+        for name in attempts.names_in(event):
+            self._add_name(rollout_id_of(event.host, name), rollout_id, now=event.at)
 
     def forget(self) -> None:
         """Drop the cache of the store, after a transaction that was rolled back."""
@@ -433,6 +434,7 @@ class Collector:
         self._batch.add_decision(
             decision_of(event, rollout_id=rollout_id, attempt=number),
             assigned=self._owner is not None,  # the arms of a recording were another store's
+            prompts=event.prompts,
         )
 
     def _add_reward(self, event: ev.Reward, _: str) -> None:
@@ -473,12 +475,7 @@ class Collector:
             )
         self._has_warned_early = True
 
-    def _add_names(self, event: ev.Event, rollout_id: str) -> None:
-        """Record other ids of a run, which gets the rewards that had come for them."""
-        names = attempts.names_in(event)
-        if not names:  # as most events
-            return
-        for name in names:
-            name_id = rollout_id_of(event.host, name)
-            if name_id != rollout_id and self._batch.add_name(name_id, rollout_id):
-                self._settle(rollout_id, now=event.at)
+    def _add_name(self, name_id: str, rollout_id: str, *, now: float) -> None:
+        """Record another id of a run, which gets the rewards that had come for it."""
+        if name_id != rollout_id and self._batch.add_name(name_id, rollout_id):
+            self._settle(rollout_id, now=now)

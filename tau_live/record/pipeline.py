@@ -21,11 +21,11 @@ from tau_live.core.events import (
 )
 from tau_live.core.hookspecs import Text
 from tau_live.core.plugins import Plugins
+from tau_live.core.prices import Pricer
 from tau_live.core.redaction import Plan, Redactor, plan_of, scrub_text
 from tau_live.core.settings import Settings
 from tau_live.core.sound_events import sound
 from tau_live.record.collector import Applied, Collector
-from tau_live.record.prices import Pricer
 from tau_live.record.recording import Recorder
 from tau_live.record.whole_runs import RecordItem, singly
 from tau_live.rl.throttle import yield_gil

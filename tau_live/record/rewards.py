@@ -26,10 +26,7 @@ from tau_live.core.records import (
     RolloutStatus,
     Span,
 )
-from tau_live.core.settings import InferReward, Settings
-from tau_live.core.settings.kinds import nearest
-from tau_live.core.settings.tables import DeclaredReward
-from tau_live.record.reward_rules import (
+from tau_live.core.reward_rules import (
     HARD_GATE_TRIGGERED,
     Part,
     allowed_sources,
@@ -42,7 +39,10 @@ from tau_live.record.reward_rules import (
     total_of,
     trusted_rewards,
 )
-from tau_live.record.reward_rules import SOURCE as SAFETY
+from tau_live.core.reward_rules import SOURCE as SAFETY
+from tau_live.core.settings import InferReward, Settings
+from tau_live.core.settings.kinds import nearest
+from tau_live.core.settings.tables import DeclaredReward
 from tau_live.rl.bounds import is_usable
 from tau_live.store.roles import Batch
 

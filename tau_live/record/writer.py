@@ -55,6 +55,7 @@ class Listeners:
         ready: Rollouts became ready to be learned from.
         changed: Another process has written, or the store was just opened.
         look: It is time to refresh the state kept in memory.
+        poll: Called several times a second, so it must be cheap.
         failed: Events could not be stored, through no fault of the store.
         failing: The store has failed.
         gate_changed: The gate has changed.
@@ -65,6 +66,7 @@ class Listeners:
     ready: Callable[[], None]
     changed: Callable[[Store], None]
     look: Callable[[Store], None]
+    poll: Callable[[Store], None] = lambda _store: None
     failed: Callable[[Exception], None]
     failing: Callable[[], None]
     gate_changed: Callable[[], None]
@@ -322,6 +324,7 @@ class Writer:
         if self._stale:
             self._listeners.changed(store)
             self._stale = self._gate.store_error is not None
+        self._listeners.poll(store)
 
     def _keep_house(self, now: float) -> None:
         store, pipeline = self._store, self._pipeline

@@ -185,14 +185,22 @@ class Base(NamedTuple):
             exploration=(1.0 - share) * other.exploration + share * self.exploration,
         )
 
-    def logits(self, estimates: Estimates, starts: IntArray) -> FloatArray:
-        """Return ``[M]``, the contribution of these estimates to the logits."""
+    def logits(
+        self, estimates: Estimates, starts: IntArray, explored: BoolArray | None = None
+    ) -> FloatArray:
+        """Return ``[M]``, the contribution of estimates to the logits.
+
+        Args:
+            estimates: Estimates of the options.
+            starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
+            explored: ``[M]``, false where uncertainty earns no bonus; ``None`` explores all.
+        """
         counts = starts[1:] - starts[:-1]
         betas, alphas = self.betas(estimates.doubts, starts), self.alphas(counts)
         if len(betas) > 1:
             betas, alphas = np.repeat(betas, counts), np.repeat(alphas, counts)
         added: FloatArray = betas * (estimates.gains + alphas * estimates.doubts)
-        return added
+        return added if explored is None else np.where(explored, added, betas * estimates.gains)
 
     def alphas(self, counts: IntArray) -> FloatArray:
         """Return ``[N]`` the exploration bonus in standard errors, given ``[N]`` counts of options.

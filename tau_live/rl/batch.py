@@ -11,7 +11,7 @@ from tau_live.rl.crossing import Crossed, cross, rows, states
 from tau_live.rl.features import Encoded
 from tau_live.rl.kernel import KernelInput
 from tau_live.rl.kernel import features as waves_of
-from tau_live.rl.policy import Policy, base_logits
+from tau_live.rl.policy import Policy
 from tau_live.rl.throttle import yield_gil
 
 _OF_DECISIONS = (
@@ -216,7 +216,7 @@ class Batch(NamedTuple):
         if policy.base.sharpness:
             estimates = policy.base.estimates(self.options, batch.kernel_input)
             yield_gil()
-            ridge = base_logits(policy.base, estimates, self.starts, self.explored)
+            ridge = policy.base.logits(estimates, self.starts, self.explored)
         return batch._replace(base=policy.default_bonus * self.preferred + ridge)
 
     def with_waves(self, policy: Policy) -> "Batch":

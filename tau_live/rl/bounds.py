@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypedDict
 
 LARGEST_REWARD = 1e50
 """Nothing is learned from rewards beyond this, either way; within, fourth powers are finite."""
@@ -37,6 +37,15 @@ class Limits(NamedTuple):
     def extend_to(self, other: tuple[float, float] | None) -> "Limits":
         """Return limits that also include the range ``other``."""
         return self if other is None else Limits(min(self.low, other[0]), max(self.high, other[1]))
+
+
+class FenceNumbers(TypedDict):
+    """A fence as it is stored."""
+
+    newest: list[float]
+    seen: int
+    core: list[float] | None
+    firm: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +106,7 @@ class Fence:
         pairs = zip(self.newest[::2], self.newest[1::2], strict=True)
         return sum(low < limits.low or high > limits.high for low, high in pairs)
 
-    def numbers(self) -> dict[str, object]:
+    def numbers(self) -> FenceNumbers:
         """Return all numbers by name, to be stored; JSON keeps every bit."""
         core = None if self.core is None else list(self.core)
         return {"newest": list(self.newest), "seen": self.seen, "core": core, "firm": self.firm}

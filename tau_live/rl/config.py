@@ -1,6 +1,28 @@
 """How an update learns."""
 
 from dataclasses import dataclass
+from math import inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalization:
+    """How one update scales advantages, and the targets of its critic.
+
+    Attributes:
+        advantages: Whether advantages are brought to mean 0 and deviation 1.
+        returns: Whether the critic's targets are.
+        per_rollout: Whether over each rollout by itself; of one step nothing is left then.
+        clip_advantages: Largest size of an advantage after that, above 0.
+        clip_returns: Largest size of a target after that, above 0.
+        epsilon: Added to the variance, above 0.
+    """
+
+    advantages: bool = True
+    returns: bool = False
+    per_rollout: bool = False
+    clip_advantages: float = inf
+    clip_returns: float = inf
+    epsilon: float = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +51,12 @@ class PPOConfig:
         exploration: Bonus of an option for being unknown, in standard errors, at least 0.
         penalty: Ridge penalty of the regressions, above 0.
         base_kl: How far (in nats) the base may move the policy in one update, at least 0.
+        kl_coefficient: Weight of the divergence from the logged probabilities, at least 0.
+        normalization: How an update scales its advantages by itself; ``None`` scales them by a
+            running deviation.
+        from_logged: Whether ``target_kl`` and ``max_kl`` bound the whole update, its base
+            included: ``log(ratio)**2 / 2`` of the new decisions, from the logged probabilities,
+            measured after each step.
     """
 
     clip: float = 0.2
@@ -50,3 +78,6 @@ class PPOConfig:
     exploration: float = 0.5
     penalty: float = 4.0
     base_kl: float = 1.0
+    kl_coefficient: float = 0.0
+    normalization: Normalization | None = None
+    from_logged: bool = False

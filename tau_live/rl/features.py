@@ -547,18 +547,14 @@ def frame_of(encoded: Encoded) -> Frame:
     )
 
 
-def pack(encoded: Encoded, *, frame: Frame | None = None) -> bytes:
+def pack(encoded: Encoded) -> bytes:
     """Return the rows as bytes: little-endian, a format byte first, a checksum last.
-
-    Args:
-        encoded: The rows.
-        frame: From ``frame_of`` for a decision of the same layout; ``None`` makes it.
 
     Raises:
         ValueError: The width is beyond 65535, or a row is longer than 65535 entries.
     """
     values = encoded.values.astype("<f4", copy=False).tobytes()
-    return pack_values(frame or frame_of(encoded), values, skipped=encoded.skipped)
+    return pack_values(frame_of(encoded), values, skipped=encoded.skipped)
 
 
 def pack_values(frame: Frame, values: bytes | bytearray, *, skipped: int) -> bytes:

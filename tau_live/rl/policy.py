@@ -30,7 +30,7 @@ from tau_live.rl.arrays import (
     frozen,
     required_array,
 )
-from tau_live.rl.base import Base, Estimates
+from tau_live.rl.base import Base
 from tau_live.rl.crossing import (
     LIMIT,
     Scale,
@@ -400,24 +400,6 @@ def exploration_floor(
     return np.repeat(kept, counts), np.where(explored, np.repeat(least, counts), 0.0)
 
 
-def base_logits(
-    base: Base, estimates: Estimates, starts: IntArray, explored: BoolArray | None
-) -> FloatArray:
-    """Return ``[M]``, the contribution of estimates to the logits.
-
-    Args:
-        base: Holds the sharpness and the exploration bonus.
-        estimates: Estimates of the options.
-        starts: ``[N + 1]``, decision ``n`` has the options ``starts[n]:starts[n + 1]``.
-        explored: ``[M]``, false where uncertainty earns no bonus; ``None`` explores all.
-    """
-    logits = base.logits(estimates, starts)
-    if explored is None:
-        return logits
-    betas = np.repeat(base.betas(estimates.doubts, starts), np.diff(starts))
-    return np.where(explored, logits, betas * estimates.gains)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
     """The shape of a policy, the same for all its versions.
@@ -659,7 +641,7 @@ class Policy:
         if self.has_base:
             estimates = self.base.estimate(parts[1:], unseen)
             starts = np.array([0, len(logits)])
-            logits = logits + base_logits(self.base, estimates, starts, explored)
+            logits = logits + self.base.logits(estimates, starts, explored)
         if default is not None and (allowed is None or allowed[default]):
             logits[default if allowed is None else int(allowed[:default].sum())] += (
                 self.default_bonus

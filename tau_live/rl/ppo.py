@@ -15,7 +15,7 @@ from tau_live.rl.base import Base, Estimates, EstimatesBySource, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, batch_without_base, concatenate, newest
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.net import Net
-from tau_live.rl.policy import Policy, base_logits
+from tau_live.rl.policy import Policy
 from tau_live.rl.state import Adam, LearnerState
 from tau_live.rl.surrogate import (
     TrainingBatch,
@@ -182,7 +182,7 @@ def train(
             config=config,
         )
         log_ratios = (step.logprobs - targets.logprobs)[training_batch.acting[part]]
-        if len(log_ratios) and k3(log_ratios) > config.target_kl:
+        if not config.from_logged and len(log_ratios) and k3(log_ratios) > config.target_kl:
             early_stop = True
             break
         norms.append(_clip_norm(step.weights, config.gradient_norm))
@@ -192,6 +192,12 @@ def train(
         adam = adam.descend(linear, gradient, learning_rate=config.learning_rate)
         net_adam = net_adam.descend(net.flat, step.net, learning_rate=config.net_learning_rate)
         yield_gil()
+        if (
+            config.from_logged
+            and _kl_of_fresh(training_batch, linear[:split], net) > config.target_kl
+        ):
+            early_stop = True
+            break
     is_same = np.array_equal(linear, before) and np.array_equal(net.flat, net_before.flat)
     return TrainingResult(
         linear[:split],
@@ -206,6 +212,28 @@ def train(
     )
 
 
+def _kl_of_fresh(training_batch: TrainingBatch, weights: FloatArray, net: Net) -> float:
+    """Return the divergence of the new decisions from their logged probabilities."""
+    at = np.flatnonzero(training_batch.fresh)
+    if not len(at):
+        return 0.0
+    logprobs = choices(training_batch.batch.select(at), weights, net).logprobs
+    return k2(logprobs - training_batch.targets.logged[at])
+
+
+def logged_kl(policy: Policy, trajectories: Trajectories) -> float:
+    """Return the divergence of a policy from the logged probabilities of decisions.
+
+    It is the mean of ``log(ratio)**2 / 2`` over those with a choice and a propensity; 0 for none.
+    """
+    data = batch(policy, trajectories)
+    at = np.flatnonzero(np.isfinite(trajectories.propensity) & (data.counts > 1))
+    if not len(at):
+        return 0.0
+    logprobs = choices(data, policy.weights, policy.net).logprobs
+    return k2(logprobs[at] - np.log(trajectories.propensity[at]))
+
+
 def epochs_for(config: PPOConfig, rollouts: int) -> int:
     """Return how many passes to make over this many new rollouts."""
     return config.epochs or round(float(np.interp(rollouts, [8, 32, 64], [2, 6, 10])))
@@ -218,6 +246,11 @@ def k3(log_ratios: FloatArray) -> float:
         Schulman 2020, "Approximating KL Divergence", estimator k3.
     """
     return float((np.expm1(log_ratios) - log_ratios).mean())
+
+
+def k2(log_ratios: FloatArray) -> float:
+    """Return the mean of ``log(r)**2 / 2``: estimator k2 of the same source."""
+    return float(0.5 * (log_ratios**2).mean())
 
 
 def _clip_norm(gradient: FloatArray, longest: float) -> float:
@@ -275,7 +308,7 @@ def update(
         Schulman et al. 2017, arXiv:1707.06347; Hilton et al. 2022, arXiv:2110.00641 (decoupled
         clip); Espeholt et al. 2018, arXiv:1802.01561 (V-trace).
     """
-    new, decisions = len(fresh.length), len(fresh.encoded)
+    new = len(fresh.length)
     if not new:
         return _skip(state, Diagnostics(rollouts=0, samples=0), "no new rollouts")
     everything = concatenate(fresh, newest(window, decisions=config.window_decisions))
@@ -291,6 +324,40 @@ def update(
         base_kl=base_kl,
     )
     paid = apply_cost(everything, now.price)
+    result = _learn(
+        state_counted, state_after_base, data, fresh, paid, diagnostics, config=config, rng=rng
+    )
+    if not config.from_logged or result.skipped_reason is not None:
+        return result
+    if logged_kl(result.state.policy, fresh) <= config.max_kl:
+        return result
+    return Update(_count(state_counted, undone=1), result.diagnostics, None, True)
+
+
+def _learn(  # noqa: PLR0913, PLR0917  # one step of an update
+    state_counted: LearnerState,
+    state_after_base: LearnerState,
+    data: Batch,
+    fresh: Trajectories,
+    paid: Trajectories,
+    diagnostics: Diagnostics,
+    *,
+    config: PPOConfig,
+    rng: np.random.Generator,
+) -> Update:
+    """Return the update after the base's step.
+
+    Args:
+        state_counted: As ``_base_step`` returns it.
+        state_after_base: Likewise.
+        data: Likewise.
+        fresh: Rollouts never learned from.
+        paid: These and older ones, their rewards less the price of their costs.
+        diagnostics: What was measured so far.
+        config: How to learn.
+        rng: Source of the order of the minibatches.
+    """
+    new, decisions = len(fresh.length), len(fresh.encoded)
     if len(np.unique(paid.rollout_rewards)) < 2:
         if state_counted.action_fit.deviation > 0.0:  # the regression can learn from their reward
             return _wait(state_after_base, diagnostics, SAME_REWARDS)
@@ -335,7 +402,7 @@ def _train_actor(
     yield_gil()
     diagnostics = _measure(diagnostics, training_batch, trained, config)
     yield_gil()
-    if not (diagnostics.kl_k3 or 0.0) <= config.max_kl:
+    if not config.from_logged and not (diagnostics.kl_k3 or 0.0) <= config.max_kl:
         return Update(_count(state_counted, undone=1), diagnostics, None, True)
     unit, policy = state_after_base.unit, state_after_base.policy
     state = replace(
@@ -401,7 +468,7 @@ def _measure(
         total_loss=result.total,
         entropy=result.entropy,
         kl_k1=float(-log_ratios.mean()),
-        kl_k2=float(0.5 * (log_ratios**2).mean()),
+        kl_k2=k2(log_ratios),
         kl_k3=k3(log_ratios),
         mean_ratio=float(ratios.mean()),
         clip_fraction=float((np.abs(ratios - 1.0) > config.clip).mean()),
@@ -586,7 +653,7 @@ def _move_base(
         estimates = _interpolate(near, far, share)
         exploration = (1.0 - share) * before.base.exploration + share * goal.exploration
         base = goal._replace(exploration=exploration)
-        ridge = base_logits(base, estimates, new.starts, new.explored)
+        ridge = base.logits(estimates, new.starts, new.explored)
         moved = choices(new._replace(base=preferred + ridge), policy.weights, policy.net)
         divergence = _divergence(old, moved.probabilities) / len(new.chosen)
         if divergence <= bound:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets
 from tau_live.rl.batch import Batch, Trajectories
-from tau_live.rl.config import PPOConfig
+from tau_live.rl.config import Normalization, PPOConfig
 from tau_live.rl.crossing import AdvantageScale
 from tau_live.rl.gae import Steps, batched_vtrace, reverse_scan
 from tau_live.rl.net import Forward, Net
@@ -25,12 +25,14 @@ class Targets(NamedTuple):
         advantages: ``[N]``, scaled.
         weights: ``[N]``, importance weight of each decision for the actor; 0 leaves it out.
         returns: ``[N]``, targets of the critic.
+        logged: ``[N]``, log-probability of the choice when it was made; 0 where unknown.
     """
 
     logprobs: FloatArray
     advantages: FloatArray
     weights: FloatArray
     returns: FloatArray
+    logged: FloatArray
 
     def select(self, decisions: IntArray) -> "Targets":
         """Return the decisions at these indices alone, in that order."""
@@ -62,7 +64,8 @@ class Objective(NamedTuple):
         policy: The clipped surrogate, weighted mean over the decisions of the actor.
         value: Half the mean squared error of the critic.
         entropy: Mean entropy over the decisions of the actor.
-        total: ``policy + value coefficient * value - entropy coefficient * entropy``.
+        divergence: From the logged probabilities, ``mean(log(ratio)**2) / 2`` over the same.
+        total: ``policy + c_v * value - c_e * entropy + c_kl * divergence``, by the coefficients.
         weights: ``[cross_width]``, gradient of ``total``.
         critic: ``[critic_width]``, gradient of ``total``.
         net: Gradient of ``total`` by the network's parameters.
@@ -72,6 +75,7 @@ class Objective(NamedTuple):
     policy: float
     value: float
     entropy: float
+    divergence: float
     total: float
     weights: FloatArray
     critic: FloatArray
@@ -118,7 +122,8 @@ def objective(
     """Return the loss of a batch and its exact gradient.
 
     ``-mean(w * min(rho * A, clip(rho) * A)) - c_e * mean(H) + c_v * mean((v - R)**2) / 2``, where
-    ``rho`` is the current probability over that at the start of the update.
+    ``rho`` is the current probability over that at the start of the update; besides it
+    ``c_kl * mean(log(pi / mu)**2) / 2``, where ``mu`` is the probability that was logged.
 
     Source:
         Schulman et al. 2017, arXiv:1707.06347, equation 9; the weights of decisions of an older
@@ -137,7 +142,11 @@ def objective(
     errors = batch.contexts.dot(critic) + output.values - targets.returns
     value = 0.5 * float((errors**2).mean())
 
+    moved = np.where(acting, policy_choices.logprobs - targets.logged, 0.0)
+    divergence = 0.5 * float((moved**2).sum()) / actors
     slopes = np.where(plain <= cut, -targets.weights * plain / actors, 0.0)
+    if config.kl_coefficient:
+        slopes += config.kl_coefficient * moved / actors
     surprises = acting.astype(np.float64) * (config.entropy_coefficient / actors)
     by_logit = _logit_gradient(batch, policy_choices, slopes=slopes, surprises=surprises)
     by_value = errors * (config.value_coefficient / len(errors))
@@ -145,7 +154,11 @@ def objective(
         policy,
         value,
         entropy,
-        policy + config.value_coefficient * value - config.entropy_coefficient * entropy,
+        divergence,
+        policy
+        + config.value_coefficient * value
+        - config.entropy_coefficient * entropy
+        + config.kl_coefficient * divergence,
         batch.options.transposed_dot(by_logit, len(weights)),
         batch.contexts.transposed_dot(by_value, len(critic)),
         net.gradient(output, by_logit, by_value),
@@ -190,6 +203,7 @@ class TrainingBatch(NamedTuple):
         batch: ``[N]`` decisions under the policy at the start of the update.
         targets: Targets; returns are less the regression's part, in units of their deviation.
         acting: ``[N]``, which decisions teach the actor.
+        fresh: ``[N]``, which of those are new.
         effective_sample_size: Effective sample size of those decisions.
         window_rollouts: Older rollouts that teach the actor.
         advantage_scale: The running scale after the new decisions.
@@ -199,6 +213,7 @@ class TrainingBatch(NamedTuple):
     batch: Batch
     targets: Targets
     acting: BoolArray
+    fresh: BoolArray
     effective_sample_size: float
     window_rollouts: int
     advantage_scale: AdvantageScale
@@ -243,16 +258,57 @@ def build_batch(
     weights = traces * acting
     fresh = np.arange(len(weights)) < everything.length[:new].sum()
     scale = before.advantage_scale.including(estimated.advantages[acting & fresh])
+    advantages = scale.apply(estimated.advantages)
     values = (estimated.returns - batch.contexts.dot(after_base.value_base)) / after_base.unit
+    own = config.normalization
+    if own is not None:
+        lengths = everything.length
+        advantages = _clip(
+            standardize(estimated.advantages, acting, lengths, own)
+            if own.advantages
+            else estimated.advantages,
+            own.clip_advantages,
+        )
+        everywhere = np.ones_like(acting)
+        values = _clip(
+            standardize(values, everywhere, lengths, own) if own.returns else values,
+            own.clip_returns,
+        )
     return TrainingBatch(
         batch,
-        Targets(logprobs, scale.apply(estimated.advantages), weights, values),
+        Targets(logprobs, advantages, weights, values, np.log(propensities)),
         acting,
+        acting & fresh,
         _effective(weights),
         int(kept[new:].sum()),
         scale,
         estimated.returns,
     )
+
+
+def standardize(
+    values: FloatArray, counted: BoolArray, lengths: IntArray, normalization: Normalization
+) -> FloatArray:
+    """Return ``[N]``, ``(value - mean) / sqrt(variance + epsilon)``.
+
+    Args:
+        values: ``[N]``, of ``R`` rollouts laid end to end.
+        counted: ``[N]``, which of them mean and variance are taken over.
+        lengths: ``[R]``, decisions of each rollout.
+        normalization: Whether that is over each rollout by itself, and ``epsilon``.
+    """
+    parts = lengths if normalization.per_rollout else np.array([len(values)], dtype=np.int64)
+    starts = offsets(parts)[:-1]
+    counts = np.maximum(np.add.reduceat(counted.astype(np.float64), starts), 1.0)
+    means = np.add.reduceat(np.where(counted, values, 0.0), starts) / counts
+    centred = values - np.repeat(means, parts)
+    squares = np.add.reduceat(np.where(counted, centred**2, 0.0), starts) / counts
+    scaled: FloatArray = centred / np.sqrt(np.repeat(squares, parts) + normalization.epsilon)
+    return scaled
+
+
+def _clip(values: FloatArray, size: float) -> FloatArray:
+    return np.clip(values, -size, size)
 
 
 def rewards_to_go(trajectories: Trajectories, *, gamma: float) -> FloatArray:

@@ -11,11 +11,15 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 from tau_live.core.errors import SettingsError
+from tau_live.core.gate import Kind
+from tau_live.core.prompts import fill_prompt
 from tau_live.core.settings.kinds import construct
-from tau_live.core.settings.tables import DeclaredDecision, Point
+from tau_live.core.settings.tables import OWN, DeclaredDecision, Point
 from tau_live.core.switch import log_line
 
 if TYPE_CHECKING:
+    from tau_live.core.events import PromptArm
+    from tau_live.decisions.runs import RunHandle
     from tau_live.runtime.runtime import Runtime
 
 InForce = Callable[[], "Runtime | None"]
@@ -115,6 +119,14 @@ def options(
     return declare
 
 
+def allowed_options(
+    declared: DeclaredDecision, context: Mapping[str, object], prompts: Sequence["PromptArm"] = ()
+) -> set[str]:
+    """Return the options of a decision that may be offered: not those of a rule, nor withheld."""
+    withheld = {prompt.version for prompt in prompts if not prompt.offered}
+    return {*declared.allowed_options(context)} - withheld
+
+
 def declared_decision(point: str, tables: Sequence[DeclaredDecision]) -> DeclaredDecision | None:
     """Return the declaration of a point, from Python and the settings; ``None`` without one.
 
@@ -127,3 +139,39 @@ def declared_decision(point: str, tables: Sequence[DeclaredDecision]) -> Declare
     if in_python is None or in_settings is None:
         return in_settings or in_python
     return replace(in_settings, options={**in_settings.options, **in_python.options})
+
+
+def choose_prompt(runtime: "Runtime", handle: "RunHandle", own: str, context: object) -> str:
+    """Return the instructions for a run of plain Python: its own, or an option of ``prompt``.
+
+    Args:
+        runtime: The running system, which decides.
+        handle: The run.
+        own: The instructions of the agent itself, the default.
+        context: Facts about the situation.
+    """
+    try:
+        declared = declared_decision(Point.PROMPT, runtime.settings.decisions)
+        if declared is None:
+            return own
+        if not issubclass(type(own), str):
+            runtime.count("options_refused")
+            return own
+        declared, prompts = runtime.fill_prompts(handle, declared)
+    except Exception as error:  # noqa: BLE001  # the border to the host
+        runtime.report_failure(Kind.DECISION, error)
+        return own
+    try:
+        known = context if isinstance(context, Mapping) else {}
+        allowed = [OWN, *allowed_options(declared, known, prompts)]
+        choice = runtime.decide(
+            handle, Point.PROMPT.value, options=[OWN, *declared.options], context=context,
+            default=OWN, exploit_only=declared.exploit_only or None, start=declared.exposure,
+            allowed=allowed, prompts=prompts,
+        )  # fmt: skip
+        name = choice.option
+        return own if name == OWN else fill_prompt(str(declared.options[name]), own)
+    except Exception as error:  # noqa: BLE001  # the host's context cannot be read
+        runtime.report_failure(Kind.DECISION, error, unread=True)
+        runtime.count("masks_refused")
+        return own

@@ -152,6 +152,28 @@ def decide(
         return _without_room(options, default, allowed)
 
 
+def prompt(own: str, *, context: Mapping[str, object] | None = None) -> str:
+    """Return the prompt to use in the current run; without one, in its own run that ends at once.
+
+    Args:
+        own: Your own prompt, which is used while nothing else was proven or is on trial.
+        context: Facts about the situation: numbers, categories, texts.
+
+    Returns:
+        ``own``, or an option of ``[tool.tau-live.decisions.prompt]``: one that is declared there,
+        or with ``options-from = "resources"`` a prompt that ``tau-live optimize`` adopted. In its
+        text ``own`` stands where it has ``{instructions}``.
+    """
+    try:
+        inside = _current.get()
+        if inside is not None:
+            return inside.prompt(own, context=context)
+        with run("prompt") as around:
+            return around.prompt(own, context=context)
+    except RecursionError:
+        return own
+
+
 def reward(
     value: object,
     *,
@@ -323,6 +345,19 @@ class Run:
                                   exploit_only=exploit_only)  # fmt: skip
         except RecursionError:
             return _without_room(options, default, allowed)
+
+    def prompt(self, own: str, *, context: Mapping[str, object] | None = None) -> str:
+        """Return the prompt to use in this run; see ``tau_live.prompt``."""
+        try:
+            handle = self.handle
+            runtime = (State.runtime or attach()) if handle is not None and is_on() else None
+            if handle is None or runtime is None:
+                return own
+            from tau_live.runtime.adapters import choose_prompt
+
+            return choose_prompt(runtime, handle, own, context)
+        except RecursionError:
+            return own
 
     def reward(
         self,

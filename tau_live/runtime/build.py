@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tau_live.core.events import Event
 from tau_live.core.gate_keeper import hold_stored
 from tau_live.core.plugins import Plugins
+from tau_live.core.prices import Pricer
 from tau_live.core.redaction import Redactor
 from tau_live.core.settings import Settings
 from tau_live.learn.learner import Learner
@@ -12,7 +13,6 @@ from tau_live.learn.monitoring import Hold
 from tau_live.learn.promotion.promoter import void_test
 from tau_live.record.collector import Collector
 from tau_live.record.pipeline import Pipeline, known_rewards
-from tau_live.record.prices import Pricer
 from tau_live.record.recording import Recorder
 from tau_live.record.rewards import Rewarding
 from tau_live.store.opening import open_at
@@ -31,6 +31,16 @@ def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> Store:
         busy_timeout_s=busy_timeout_s,
         key_file=settings.audit_key_file,
     )
+
+
+def open_prompts(settings: Settings) -> Store:
+    """Open the store that prompts are published in, for reading.
+
+    Raises:
+        StoreError: It cannot be opened.
+    """
+    path = settings.prompts_store or settings.store
+    return open_at(path, busy_timeout_s=0.1, read_only=True)
 
 
 def pipeline_of(  # noqa: PLR0913  # its parts and callbacks, all keyword-only

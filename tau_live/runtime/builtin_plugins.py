@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from tau_live.core.hookspecs import RewardPart, RolloutSummary, hookimpl
 from tau_live.core.plugins import Plugins
+from tau_live.core.reward_rules import infer
 from tau_live.core.settings import Settings
-from tau_live.record.reward_rules import infer
 from tau_live.record.rewards import REFERENCE
 
 

@@ -25,6 +25,7 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import Guard, lines_lost, logger, reason_of
 from tau_live.core.guard import text_of as error_text
 from tau_live.core.offers import ID_LIMIT, kind_of, seconds, text_of
+from tau_live.core.prices import Pricer
 from tau_live.core.processes import (
     ATTACHED,
     is_unwanted_child,
@@ -42,6 +43,7 @@ from tau_live.core.sync import Latch, Tally, Throttle
 from tau_live.decisions.choice import Decisions
 from tau_live.decisions.decider import Decider
 from tau_live.decisions.policy_files import checkpoint_folder, policy_config
+from tau_live.decisions.prompts import Prompts
 from tau_live.decisions.runs import RunEvents, RunHandle, decided_before, target_of
 from tau_live.decisions.service import Service
 from tau_live.learn.learner import Learner, UpdateResult, report_of
@@ -55,12 +57,11 @@ from tau_live.operate.status import publish, status_file, status_of
 from tau_live.operate.stops import KillWatch, Notices, Stop, kill_file, pauses_by_part
 from tau_live.record.inbox import Inbox
 from tau_live.record.pipeline import Pipeline
-from tau_live.record.prices import Pricer
 from tau_live.record.recording import Recorder
 from tau_live.record.shutdown import leave_losses, take_in_losses
 from tau_live.record.writer import Listeners, Writer
 from tau_live.rl.policy import Policy
-from tau_live.runtime.build import learner_of, open_store, pipeline_of
+from tau_live.runtime.build import learner_of, open_prompts, open_store, pipeline_of
 from tau_live.runtime.builtin_plugins import adopt, load_plugins
 from tau_live.store.forks import Forks
 from tau_live.store.roles import Store
@@ -100,6 +101,7 @@ class Runtime:
         plugins: The plugins of this process.
         hosts: The state of each host's adapter.
         decide: ``Decisions.decide``.
+        fill_prompts: ``Prompts.fill``.
     """
 
     def __init__(
@@ -143,6 +145,8 @@ class Runtime:
             checkpoint_folder(settings),
             promoted=partial(self.plugins.tell, "policy_promoted"),
         )
+        self._prompts = Prompts(settings, open_=self._open_prompts, count=self._counts.add)
+        self.fill_prompts = self._prompts.fill
         self._updater = Updater(
             make=self._open_learner,
             may_run=lambda: self._gate.passes,
@@ -165,6 +169,7 @@ class Runtime:
                 ready=self._updater.wake,
                 changed=self._store_changed,
                 look=self._look,
+                poll=self._prompts.poll,
                 failed=self._collection_failed,
                 failing=self._store_read.set,
                 gate_changed=self._gate_changed,
@@ -503,6 +508,10 @@ class Runtime:
         )
         return store, pipeline
 
+    def _open_prompts(self) -> Store:
+        """Open the store that prompts are published in; in the writer's thread."""
+        return self._forks.open(partial(open_prompts, self._placed))
+
     def _store_changed(self, store: Store) -> None:
         """Take over policies in service, pauses and status."""
         pauses = store.pauses.pauses()
@@ -511,6 +520,7 @@ class Runtime:
         self._pauses = pauses
         self._decider.paused = Part.DECIDING in pauses
         self._service.take_over(store)
+        self._prompts.refresh(store)
         if self._store_read.is_set:
             return
         # The attempts of the newest runs, so that a retry gets decision ids of its own.
@@ -547,6 +557,7 @@ class Runtime:
     def _close_parts(self) -> None:
         self._kill.stop()
         self._writer.close()
+        self._prompts.close()
         leave_losses(self._placed.store, self._writer.lost_count())
         self._alerts.close()
 

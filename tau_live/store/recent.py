@@ -104,6 +104,6 @@ def _names(text: str | bytes | None) -> tuple[str, ...]:
     """Return the names that a column holds; none if it is damaged, which ``verify`` reports."""
     try:
         names = json.loads(text or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     return tuple(map(str, names)) if isinstance(names, list) else ()

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+
 from tau_live.core.records import Finite, Natural
+from tau_live.core.sanitize import JsonObject
 
 ORDERS = ("seq", "started_at", "ended_at", "total_reward")
 """The columns by which a query may order rollouts."""
@@ -106,3 +110,143 @@ class Condition(NamedTuple):
     field: str
     test: str
     value: object
+
+
+class OptimizationState(StrEnum):
+    """The state of an optimization; the last three are final, but that a failed one may resume."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Optimization(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution of ``tau-live optimize``.
+
+    Attributes:
+        run_id: ``opt-``, the beginning of the config's digest, and its number among the runs of
+            that digest.
+        config_digest: SHA-256 of the config and its rows, in hex.
+        config_path: The file of the config, absolute: workers read the rows there.
+        config: The config in force, without rows, open-ended JSON data.
+        model_ref: What is run: ``provider/name``, or ``agent:package.module:callable``.
+        store_path: The store as the command was given it.
+        state: Its state.
+        phase: Its phase; empty before the first.
+        reason_code: Why it ended or waits; ``None`` if there is no more to say.
+        error: The error that ended it.
+        control: What an operator did last: ``reason``, ``who`` and ``since_unix_ms``.
+        owner: The process that leads it.
+        created_at: Epoch seconds, UTC, like all that follow.
+        ended_at: ``None`` while it has not ended.
+        seconds: How long a process has led it.
+        resources: The versions of the resources that it began with, by name.
+        incumbent: The prompt version in force when it began.
+        report: Scores, adoption, preflight and warnings, open-ended JSON data.
+        calls: Model calls.
+        rollouts: Items that workers took.
+        tokens: Tokens that were used.
+        tokens_reserved: The most tokens of the calls that have not returned.
+        usd: US dollars that were spent.
+        usd_reserved: The most that the calls cost that have not returned.
+    """
+
+    run_id: str
+    config_digest: str
+    config_path: str
+    config: JsonObject
+    model_ref: str
+    store_path: str
+    state: OptimizationState = OptimizationState.PREPARING
+    phase: str = ""
+    reason_code: str | None = None
+    error: str | None = None
+    control: JsonObject = msgspec.field(default_factory=dict)
+    owner: str | None = None
+    created_at: Finite
+    ended_at: Finite | None = None
+    seconds: Finite = 0.0
+    resources: JsonObject = msgspec.field(default_factory=dict)
+    incumbent: str
+    report: JsonObject = msgspec.field(default_factory=dict)
+    calls: Natural = 0
+    rollouts: Natural = 0
+    tokens: Natural = 0
+    tokens_reserved: Natural = 0
+    usd: Finite = 0.0
+    usd_reserved: Finite = 0.0
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt that an optimization executed or proposed.
+
+    Attributes:
+        run_id: The optimization.
+        label: Its place in the search: ``incumbent``, ``initial-NAME``, ``r1-p1-c1``, ``i1``.
+        version: Its prompt version; ``None`` where no prompt was made of a proposal.
+        text: The prompt.
+        parent: The prompt version that it was made from.
+        round: The round that proposed it; 0 for those that the search begins with.
+        state: ``proposed``, ``screened``, ``finalist``, ``rejected``, ``adopted``, ``withdrawn``
+            or ``champion``; ``duplicate``, ``refused`` or ``empty`` where nothing is executed.
+        why: Why it has this state.
+        details: Models, digests, usage and cost of its calls, its search score; open-ended JSON
+            data.
+        made_at: Epoch seconds, UTC.
+    """
+
+    run_id: str
+    label: str
+    version: str | None = None
+    text: str | None = None
+    parent: str | None = None
+    round: Natural = 0
+    state: str
+    why: str | None = None
+    details: JsonObject = msgspec.field(default_factory=dict)
+    made_at: Finite
+
+
+class Limits(NamedTuple):
+    """The most that an optimization may use; ``None`` is no limit.
+
+    Attributes:
+        calls: Model calls.
+        rollouts: Items.
+        tokens: Input and output tokens.
+        usd: US dollars.
+    """
+
+    calls: int | None = None
+    rollouts: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+
+
+class ItemCounts(NamedTuple):
+    """How many items an optimization has.
+
+    Attributes:
+        total: All of them.
+        succeeded: Those that succeeded.
+        failed: Those that failed, with a score or without.
+        cancelled: Those that were cancelled.
+        requeued: Attempts beyond the first of each.
+        missing: Those that failed without a score.
+    """
+
+    total: Natural
+    succeeded: Natural
+    failed: Natural
+    cancelled: Natural
+    requeued: Natural
+    missing: Natural
+
+    @property
+    def open(self) -> int:
+        """Those that have not ended."""
+        return self.total - self.succeeded - self.failed - self.cancelled

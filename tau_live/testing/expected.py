@@ -58,7 +58,7 @@ class Recorded(NamedTuple):
 
     Attributes:
         rollout: The rollout.
-        spans: Its steps, in the order in which they were recorded.
+        spans: Its steps, in the order in which they were recorded; neither runs nor decisions.
         attempts: Its attempts.
         decisions: Its decisions.
     """
@@ -84,7 +84,7 @@ def recorded_in(settings: Settings) -> list[Recorded]:
         return [
             Recorded(
                 rollout,
-                store.rollouts.spans(rollout.rollout_id),
+                [span for span in store.rollouts.spans(rollout.rollout_id) if span.seq],
                 store.rollouts.attempts(rollout.rollout_id),
                 store.decisions.decisions(rollout.rollout_id),
             )

@@ -37,8 +37,8 @@ FILLING = (
     select n, 1, 'succeeded', '', n, n, n + 0.5 from numbers
     """,
     f"""{NUMBERS}
-    insert into spans (rollout_seq, attempt, span_id, parent_span_id, kind, name, status,
-        attributes, started_at, ended_at, reported)
+    insert into recorded_spans (rollout_seq, attempt, span_id, parent_span_id, kind, name,
+        status, attributes, started_at, ended_at, reported)
     select n, 1, printf('span-%d', value), null, 'tool', 'search', 'ok',
         '{{"tool":"search","call_id":"call","duration_ms":1.5}}', n, n + 0.1, 3
     from numbers, json_each('[1, 2, 3]')

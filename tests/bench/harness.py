@@ -21,6 +21,8 @@ OURS = "tau-live"
 SECONDS = "seconds"
 MEAN = "mean of all"
 PACKAGES = {
+    "dspy": "dspy",
+    "gepa": "gepa",
     "gymnasium": "gymnasium",
     "mabwiser": "mabwiser",
     "numpy": "numpy",

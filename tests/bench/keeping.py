@@ -102,7 +102,7 @@ def _child(side: str, what: str, store: Path, count: int) -> "subprocess.Popen[s
 def _rows(store: Path) -> int:
     connection = sqlite3.connect(store)
     try:
-        return int(connection.execute("select count(*) from spans").fetchone()[0])
+        return int(connection.execute("select count(*) from recorded_spans").fetchone()[0])
     finally:
         connection.close()
 
@@ -162,7 +162,7 @@ def _commits(tell: Tell, settle: Callable[[], object], store: Path, count: int) 
         if len(told) < count and time.perf_counter() >= began + len(told) / PER_S:
             told.append(time.perf_counter())
             tell(len(told))
-        rows = reader.execute("select max(rowid) from spans").fetchone()[0] - base
+        rows = reader.execute("select max(rowid) from recorded_spans").fetchone()[0] - base
         seen += [time.perf_counter()] * (rows - len(seen))
         time.sleep(0.0002)
     took = [there - then for then, there in zip(told, seen, strict=True)]
@@ -200,13 +200,13 @@ def _otel(store: Path) -> tuple[Tell, Callable[[], object]]:
     connection = sqlite3.connect(store, check_same_thread=False)
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = normal")
-    connection.execute("create table spans (name text, attributes text)")
+    connection.execute("create table recorded_spans (name text, attributes text)")
 
     class Stores:
         def export(self, spans: list[ReadableSpan]) -> object:
             rows = [(span.name, json.dumps(dict(span.attributes or {}))) for span in spans]
             with connection:
-                connection.executemany("insert into spans values (?, ?)", rows)
+                connection.executemany("insert into recorded_spans values (?, ?)", rows)
             return SpanExportResult.SUCCESS
 
         def shutdown(self) -> None:

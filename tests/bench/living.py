@@ -36,6 +36,9 @@ FLUSHED_EVERY = 200
 
 KEPT = 1_000
 SAMPLES = 20
+WARM_RUNS = 500
+"""Runs opened before memory is looked at: caches of the store fill, whatever the number of runs."""
+
 WARM = 4
 """Of the samples, those before this one do not count: caches fill, libraries load."""
 
@@ -69,7 +72,7 @@ def handles() -> int:
 
 def _open(runtime: Runtime, number: int, _path: Path) -> dict[str, float]:
     """Begin runs and leave them open, each with a decision and a few steps."""
-    keep = [_begun(runtime, n) for n in range(number // 10)]
+    keep = [_begun(runtime, n) for n in range(WARM_RUNS)]
     before = _settled()
     keep += [_begun(runtime, n) for n in range(number)]
     after = _settled()

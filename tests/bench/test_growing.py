@@ -26,7 +26,7 @@ def test_what_is_asked_for_is_there() -> None:
         learned = grown.store.retention.obstacles(before=1e9, look=400)
 
     assert isinstance(grown, Grown)
-    assert (len(spans), len(decisions), shown.ready_seq) == (3, 1, shown.seq)
+    assert (len(spans), len(decisions), shown.ready_seq) == (3 + 2, 1, shown.seq)
     assert list(last) == ["tau_live"]
     assert learned.forgettable == 400
 

@@ -10,6 +10,7 @@ from tests.bench import (
     gae,
     importing,
     ingest,
+    items,
     keeping,
     overhead,
     ppo,
@@ -124,3 +125,10 @@ def test_json_says_what_was_measured() -> None:
 
     assert result.exit_code == 0
     assert json.loads(result.output)["measured"][0]["met"] is None
+
+
+def test_items_run_and_every_one_is_counted() -> None:
+    found = items.measure(1, few=10, many=40, waiting=8, start=20)
+
+    assert [len(figure.each) for figure in found] == [1, 1, 1, 1]
+    assert min(figure.found for figure in found[1:3]) > 0.0

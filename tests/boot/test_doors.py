@@ -103,7 +103,7 @@ def test_run_leaves_the_search_path_as_it_was(scratch: Scratch) -> None:
 
 def test_a_python_without_us_is_run_without_us(scratch: Scratch) -> None:
     (scratch.site / "_ours.pth").unlink()
-    environ = scratch.environ(PYTHONPATH=str(ROOT / "tau_live/on_path"))
+    environ = scratch.environ(PYTHONPATH=str(ROOT / "tau_live/boot/on_path"))
 
     done = scratch.run("agent.py", "rye", environ=environ)
 

@@ -26,6 +26,7 @@ from tau_live.learn.monitoring import Figures
 from tau_live.operate.alerts import AlertRaiser
 from tau_live.operate.status import status_of
 from tau_live.rl.state import LearnerState
+from tau_live.store.records import Candidate, Optimization
 from tau_live.store.roles import Store
 from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import attempt, decision, policy, reward, rollout, span, update
@@ -70,6 +71,7 @@ def fill(path: Path) -> None:
         _add_gate(store)
         store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=600.0, now=time.time())
         store.counters.add({"dropped_queue": 2, "duplicate_spans": 1})
+    _add_optimization(store)
     _add_alerts(store, Settings(store=path))
     store.close()
 
@@ -173,6 +175,30 @@ def _add_trials(store: Store) -> None:
         )
     )  # fmt: skip
     store.trials.save(Trial(point="tools", watermark=9, revision=1))
+    store.trials.save(
+        Trial(
+            point="prompt@p-fa07597c3d9b", exposure=0.25, watermark=9, tally=tally,
+            finding=finding, changed_at=60.0, revision=1,
+        )
+    )  # fmt: skip
+
+
+def _add_optimization(store: Store) -> None:
+    """Add a run that waits for somebody to lead it, with its first prompts."""
+    for text in ("Be brief.", "Be exact."):
+        store.resources.publish({"system_prompt": text}, at=50.0)
+    run = store.optimizations.create(
+        Optimization(
+            run_id="", config_digest="ab" * 32, config_path="/tasks.json", config={"seed": 3},
+            model_ref="test/any", store_path="store.sqlite", created_at=60.0,
+            resources={"system_prompt": 2}, incumbent="p-1",
+            report={"limits": {"calls": 10}, "preflight": {}},
+        )
+    )  # fmt: skip
+    for label, state in (("incumbent", "screened"), ("r1-p1-c1", "refused")):
+        store.optimizations.keep(
+            Candidate(run_id=run.run_id, label=label, version="p-1", state=state, made_at=61.0)
+        )
 
 
 def _add_alerts(store: Store, settings: Settings) -> None:

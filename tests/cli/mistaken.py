@@ -278,6 +278,19 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     SqliteStore.open(file.with_name("live.db")).close()
 
 
+@makes("prompts-unread")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    other = file.with_name("other.sqlite")
+    other.write_bytes(b"no store" * 2_000)
+    decisions = '{"prompt": {"options-from": "resources"}}'
+    return {"TAU_LIVE_RL_DECISIONS": decisions, "TAU_LIVE_RL_PROMPTS_STORE": str(other)}
+
+
+@makes("prompts-unused")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_PROMPTS_STORE": str(file)}
+
+
 @makes("store-open")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     file.chmod(0o644)

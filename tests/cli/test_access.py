@@ -33,6 +33,12 @@ CHANGING = {
     "restore": ["restore", __file__],
     "gc": ["gc", "--older-than", "30d"],
     "set-aside": ["set-aside", "--reason", "why"],
+    **{
+        f"optimize {verb}": ["optimize", verb, "--reason", "why"]
+        for verb in ("pause", "resume", "cancel", "rollback")
+    },
+    "optimize status": ["optimize", "status"],
+    "optimize worker": ["optimize", "worker"],
 }
 ONLY_READING = {
     "demo", "run", "autostart enable", "autostart disable", "autostart status", "status",
@@ -40,6 +46,7 @@ ONLY_READING = {
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
     "evaluate", "power", "export", "config", "verify", "doctor", "report", "init",
     "alerts list", "alerts test", "metrics", "completion",
+    "optimize list", "optimize show", "optimize prompts", "optimize aliases",
 }  # fmt: skip
 """What changes nothing, or nothing of a store (`autostart`, `init`, `run`, `demo`)."""
 

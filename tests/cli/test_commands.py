@@ -42,7 +42,8 @@ def walked(command: click.Command, path: str) -> Iterator[tuple[str, click.Comma
 EVERY = dict(walked(main, "tau-live"))
 
 WITHOUT_STORE = (
-    "tau-live run", "tau-live autostart", "tau-live init", "tau-live completion", "tau-live power"
+    "tau-live run", "tau-live autostart", "tau-live init", "tau-live completion", "tau-live power",
+    "tau-live optimize worker", "tau-live optimize aliases",
 )  # fmt: skip
 """What one looks after no store with."""
 

@@ -2,6 +2,7 @@ import gzip
 import json
 import stat
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import fill
+from tests.contracts.making import begun, decision
+from tests.writes import writes
 
 
 def test_equal_stores_give_equal_bytes(tmp_path: Path, run: Run) -> None:
@@ -117,6 +120,24 @@ def test_parquet_has_every_row_of_every_table(filled: Path, run: Run) -> None:
         expected = [line for line in lines if line["table"] == table]
         found = parquet.read_table(f"out/{table}.parquet").to_pylist()
         assert [_as_stored(line) for line in expected] == found
+
+
+def test_a_run_that_only_decides_has_its_spans_in_every_format(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "store.sqlite"
+    with closing(SqliteStore.open(file)) as store:
+        begun(store)
+        writes(store).add_decision(decision())
+
+    lines = [json.loads(line) for line in run("export", "--store", file).stdout.splitlines()]
+
+    assert [(line["kind"], line["span_id"]) for line in lines if line["table"] == "spans"] == [
+        ("run", "live-1:attempt-1"),
+        ("decision", "live-1:attempt-1:decision-1"),
+    ]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    run("export", "--format", "parquet", "-o", "out", "--store", file)
+    kinds = parquet.read_table("out/spans.parquet").column("kind").to_pylist()
+    assert kinds == ["run", "decision"]
 
 
 @pytest.mark.slow

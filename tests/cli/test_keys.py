@@ -64,10 +64,25 @@ CALLS: Mapping[str, Sequence[str]] = {
     "verify": ["verify", "--head", f"999:{'0' * 32}"],
     "restore": ["restore", os.devnull],
     "gc": ["gc", "--older-than", "30d"],
+    "optimize": ["optimize", "--config", "tasks.json"],
+    **{f"optimize {name}": ["optimize", name] for name in ("list", "show", "prompts", "status")},
+    **{
+        f"optimize {verb}": ["optimize", verb, "--reason", "why"]
+        for verb in ("pause", "resume", "cancel", "rollback")
+    },
 }
 WITHOUT_STORE = {"autostart status", "init", "power"}
 ELSEWHERE = {"policy undo", "report"}
 """Needs a store that has learned: ``test_report`` looks at its keys."""
+
+
+TASKS = {
+    "validate": [{"prompt": "What is 2 + 2?", "expected": "4"}],
+    "resources": {"system_prompt": "Answer in digits."},
+    "model": "test/any",
+    "poll_interval_ms": 1,
+    "completion_poll_interval_ms": 1,
+}
 
 
 def make_inputs(folder: Path) -> None:
@@ -75,6 +90,7 @@ def make_inputs(folder: Path) -> None:
     make_project(folder)
     event = encode(RunStart(host="tau", run_id="r", at=1.0))
     (folder / "events.jsonl").write_bytes(event + b"\n{\n")
+    (folder / "tasks.json").write_text(json.dumps(TASKS))
     (folder / "log.jsonl").write_text('{"option": "a"}\n{\n')
 
 

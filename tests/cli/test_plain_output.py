@@ -21,7 +21,8 @@ MORE = {
 ALL = {**CALLS, **MORE, "metrics": ["metrics"]}
 WITHOUT = WITHOUT_STORE | {"completion", "gate", "policy", "--help", "unknown", "alerts"}
 NOT_RUN = {"tau-live policy undo", "tau-live demo", "tau-live run", "tau-live report",
-           "tau-live autostart enable", "tau-live autostart disable"}  # fmt: skip
+           "tau-live autostart enable", "tau-live autostart disable",
+           "tau-live optimize worker", "tau-live optimize aliases"}  # fmt: skip
 """Learns for a minute, needs an order, runs something else, changes the environment, or draws."""
 
 STEERING = re.compile(r"[^\n\x20-\x7e\u00a0-\uffff]")

@@ -10,7 +10,7 @@ from tau_live.store.roles import Store
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import CHILD, FAILED, SOLVED
-from tests.contracts.making import attempt, decision, rollout, span
+from tests.contracts.making import attempt, begun, decision, rollout, span
 from tests.writes import writes
 
 
@@ -91,6 +91,24 @@ def test_spans_without_a_parent_in_a_ring_and_very_deep_are_all_shown(
 
     named = [f"name-{n}" for n in range(40)] + ["orphan", "ring-a", "ring-b", "self"]
     assert [name for name in named if told.count(f"{name} ") != 1] == []
+
+
+def test_runs_and_decisions_have_spans_in_json_and_one_line_each_in_the_tree(
+    filled: Path, run: Run, read: Read
+) -> None:
+    with_store(filled, _only_decides)
+
+    found = read("show", "decides", "--store", filled)
+    lines = run("show", "decides", "--store", filled).stdout.splitlines()
+
+    assert isinstance(found, dict)
+    assert [(span["kind"], span["span_id"]) for span in found["spans"]] == [
+        ("run", "decides:attempt-1"),
+        ("decision", found["decisions"][0]["decision_id"]),
+    ]
+    assert sum("attempt 1" in line for line in lines) == 1
+    assert sum("model" in line and "by policy" in line for line in lines) == 1
+    assert not any("decides:attempt-1" in line or " run " in line for line in lines)
 
 
 def test_a_span_that_comes_before_its_parent_hangs_under_it(filled: Path, run: Run) -> None:
@@ -198,6 +216,11 @@ def _odd_spans(store: Store) -> None:
     odd = [("orphan", "gone"), ("ring-a", "ring-b"), ("ring-b", "ring-a"), ("self", "self")]
     for name, parent in [*chain, *odd]:
         writes(store).add_span(changed(span(name, "odd"), name=name, parent_span_id=parent))
+
+
+def _only_decides(store: Store) -> None:
+    begun(store, "decides")
+    writes(store).add_decision(decision(1, "decides"))
 
 
 def _paid(store: Store, *, usage: object = None, cost: object = 0.0021) -> None:

@@ -12,7 +12,8 @@ def test_every_figure_is_one_flag_away(filled: Path, run: Run) -> None:
     told = run("status", "--all", "--store", filled).stdout
 
     for line in (
-        "gate               pass",
+        "gate                   pass",
+        "prompt p-fa07597c3d9b  25 %, +0.10 [+0.02, +0.20], 10 rollouts (8 offered)",
         "3 completed, 1 succeeded, 1 failed, 1 cancelled, 2 open",
         "#3 model: skipped: one_reward",
         "version 2, trained on 8 rollouts",

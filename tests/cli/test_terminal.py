@@ -15,7 +15,7 @@ EVIL = "\x1b[2J\x9b31m\u202e\x07\r<b>{{x}}';--=1+1"
 TEXTS = {
     "rollouts": ["host", "run_id", "session_id", "name", "error_type"],
     "attempts": ["execution", "error_message"],
-    "spans": ["kind", "name", "status"],
+    "recorded_spans": ["kind", "name", "status"],
     "decisions": ["why_not", "default_option", "chosen", "applied", "point"],
     "rewards": ["name", "label", "comment", "source"],
     "policies": ["algorithm"],

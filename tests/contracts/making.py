@@ -75,6 +75,11 @@ def span(
     )
 
 
+def steps(store: Store, rollout_id: str = LIVE, number: int | None = None) -> list[Span]:
+    """Return the spans that were recorded: neither runs nor decisions."""
+    return [found for found in store.rollouts.spans(rollout_id, number) if found.seq]
+
+
 def decision(
     ordinal: int = 1, rollout_id: str = LIVE, number: int = 1, *, point: str = "model"
 ) -> Decision:

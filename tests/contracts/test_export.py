@@ -71,7 +71,14 @@ def test_the_tables_come_in_a_fixed_order_and_rows_by_their_rollouts(store: Stor
         "live-1",
         "q-1",
     ]
-    assert [r["span_id"] for r in rows if r["table"] == "spans"] == ["a", "z"]
+    assert [r["span_id"] for r in rows if r["table"] == "spans"] == [
+        "live-2:attempt-1",
+        "a",
+        "live-1:attempt-1",
+        "live-1:attempt-1:decision-1",
+        "live-1:attempt-1:decision-2",
+        "z",
+    ]
 
 
 def test_rows_are_told_with_public_ids_and_open_data_as_it_is(store: Store) -> None:
@@ -203,3 +210,22 @@ def test_an_export_shows_one_moment_even_while_others_write(opened: OpenStore) -
 
     assert first["rollout_id"] == LIVE
     assert {row.get("rollout_id", LIVE) for row in rows} == {LIVE}
+
+
+def test_an_export_that_is_restored_is_exported_as_the_same_bytes(
+    opened: OpenStore, elsewhere: OpenStore
+) -> None:
+    store, other = opened(), elsewhere()
+    for rollout_id in ("live-1", "live-2"):
+        ready(store, rollout_id, "model", "tools")
+        parents = {"z": None, "a": "z", "late": "never stored"}
+        for span_id, parent in parents.items():
+            step = span(span_id, rollout_id, ended_at=3.0)
+            writes(store).add_span(replace(step, parent_span_id=parent))
+        writes(store).add_reward(reward(0.5, rollout_id))
+
+    counts = other.restore(list(store.export()))
+
+    assert _lines(other) == _lines(store)
+    assert (counts["spans"], counts["decisions"]) == (6, 4)
+    assert other._connection.rows("select parent_span_id from recorded_spans")[0][0] is None

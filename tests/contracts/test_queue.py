@@ -318,22 +318,10 @@ def test_only_the_newest_attempt_moves_its_rollout(store: Store) -> None:
 def test_what_is_taken_by_hand_leaves_the_queue(store: Store) -> None:
     store.queue.enqueue(queued(), at=5.0)
 
-    writes(store).set_status("q-1", RolloutStatus.RUNNING, at=6.0, worker_id="w-1")
+    writes(store).set_status("q-1", RolloutStatus.RUNNING, at=6.0)
 
     assert store.queue.length() == 0
     assert store.queue.claim("w-2", at=7.0) is None
-
-
-def test_a_worker_that_lost_its_rollout_cannot_end_it(store: Store) -> None:
-    store.queue.enqueue(queued(config=RolloutConfig(max_attempts=2, timeout_s=1.0)), at=5.0)
-    claimed(store, "w-1", at=10.0)
-    store.queue.expire(now=20.0)
-    claimed(store, "w-2", at=21.0)
-
-    with pytest.raises(InvalidTransitionError):
-        writes(store).set_status("q-1", RolloutStatus.SUCCEEDED, at=22.0, worker_id="w-1")
-
-    assert store.rollouts.rollout("q-1").worker_id == "w-2"
 
 
 def test_a_worker_claims_only_from_the_queues_that_it_names(store: Store) -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from tau_live.core.records import AttemptStatus, Reason, RolloutConfig, RolloutStatus
 from tau_live.store.roles import Store
-from tests.contracts.making import attempt, claimed, queued, rollout, span
+from tests.contracts.making import attempt, claimed, queued, rollout, span, steps
 from tests.writes import writes
 
 
@@ -76,7 +76,7 @@ def test_a_late_result_of_an_attempt_that_timed_out_is_kept_and_changes_nothing(
     assert store.rollouts.rollout("q-1") == before
     assert answer is before.status
     assert store.rollouts.attempts("q-1")[0].status is AttemptStatus.TIMEOUT
-    [late] = store.rollouts.spans("q-1")
+    [late] = steps(store, "q-1")
     assert (late.kind, late.status, late.attributes) == (
         "result", "succeeded", {"output": {"sum": 4}}
     )  # fmt: skip

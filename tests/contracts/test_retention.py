@@ -6,7 +6,7 @@ from tau_live.core.errors import StoreError
 from tau_live.core.records import Amendment, RolloutQuery, RolloutStatus
 from tau_live.store.retention import OLDEST, Kept, Place, Rows
 from tau_live.store.roles import Store
-from tests.contracts.making import begun, decision, ready, reward, span, update
+from tests.contracts.making import begun, decision, ready, reward, span, steps, update
 from tests.writes import forget_old, writes
 
 
@@ -43,7 +43,7 @@ def test_all_that_is_a_rollouts_own_goes_with_it(store: Store) -> None:
     assert deleted == 1
     for kept, rollout_id in [(0, "live-1"), (1, "live-2")]:
         assert len(store.rollouts.attempts(rollout_id)) == kept
-        assert len(store.rollouts.spans(rollout_id)) == kept
+        assert len(store.rollouts.spans(rollout_id)) == 3 * kept
         assert len(store.decisions.decisions(rollout_id)) == kept
         assert len(store.rewards.rewards(rollout_id)) == 2 * kept
 
@@ -55,7 +55,7 @@ def test_a_forgotten_rollout_may_come_again(store: Store) -> None:
     begun(store, "live-1")
     writes(store).add_span(span())
 
-    assert [s.span_id for s in store.rollouts.spans("live-1")] == ["s-1"]
+    assert [s.span_id for s in steps(store, "live-1")] == ["s-1"]
 
 
 def test_what_is_open_is_kept(store: Store) -> None:
@@ -225,7 +225,7 @@ def test_an_archive_that_holds_a_rollout_twice_means_the_later(store: Store) -> 
 
     assert counts["rollouts"] == 1
     assert store.rollouts.rollout("live-1").name == ""
-    assert [one.ended_at for one in store.rollouts.spans("live-1")] == [4.0]
+    assert [one.ended_at for one in steps(store, "live-1")] == [4.0]
 
 
 def test_what_comes_back_keeps_its_numbers_where_they_are_free(store: Store) -> None:

@@ -5,8 +5,9 @@ from msgspec.structs import replace
 
 from tau_live.core.errors import UnknownError
 from tau_live.core.records import AttemptStatus, RolloutStatus, Span
+from tau_live.store.records import Condition
 from tau_live.store.roles import Store
-from tests.contracts.making import LIVE, attempt, begun, rollout, span
+from tests.contracts.making import LIVE, attempt, begun, decision, rollout, span, steps
 from tests.writes import writes
 
 
@@ -27,7 +28,7 @@ def test_a_span_comes_back_as_it_was_given(store: Store) -> None:
 
     stored = writes(store).add_span(given)
 
-    [found] = store.rollouts.spans(LIVE)
+    [found] = steps(store)
     assert stored
     assert found.seq > 0
     assert replace(found, seq=0) == given
@@ -41,7 +42,7 @@ def test_the_end_of_an_open_span_closes_it_and_keeps_its_start(store: Store) -> 
         span(attributes={"b": 2, "d": None}, started_at=2.5, ended_at=3.0, status="ok")
     )
 
-    [found] = store.rollouts.spans(LIVE)
+    [found] = steps(store)
     assert closed
     assert (found.started_at, found.ended_at, found.status) == (2.0, 3.0, "ok")
     assert found.attributes == {"a": 1, "b": 2, "d": None}
@@ -60,12 +61,12 @@ def test_fault_15_the_same_span_again_is_ignored_and_counted(
 ) -> None:
     begun(store)
     writes(store).add_span(first)
-    before = store.rollouts.spans(LIVE)
+    before = steps(store)
 
     stored = writes(store).add_span(second)
 
     assert not stored
-    assert store.rollouts.spans(LIVE) == before
+    assert steps(store) == before
     assert store.counters.counts() == {"duplicate_spans": 1}
 
 
@@ -77,7 +78,7 @@ def test_a_start_that_comes_after_its_end_fills_it_in(store: Store) -> None:
 
     stored = writes(store).add_span(span(attributes={"a": "start", "b": 1}, started_at=2.0))
 
-    [found] = store.rollouts.spans(LIVE)
+    [found] = steps(store)
     assert stored
     assert (found.started_at, found.ended_at, found.status) == (2.0, 3.0, "error")
     assert found.attributes == {"a": "end", "b": 1}
@@ -90,7 +91,7 @@ def test_an_end_that_comes_after_its_run_was_closed_still_counts(store: Store) -
 
     stored = writes(store).add_span(span(started_at=6.0, ended_at=6.0, status="ok"))
 
-    [found] = store.rollouts.spans(LIVE)
+    [found] = steps(store)
     assert stored
     assert (found.started_at, found.ended_at, found.status) == (2.0, 6.0, "ok")
 
@@ -102,8 +103,8 @@ def test_the_same_span_id_in_another_attempt_is_another_span(store: Store) -> No
     stored = [writes(store).add_span(span(number=number)) for number in (1, 2)]
 
     assert stored == [True, True]
-    assert [s.attempt for s in store.rollouts.spans(LIVE)] == [1, 2]
-    assert [s.attempt for s in store.rollouts.spans(LIVE, 2)] == [2]
+    assert [s.attempt for s in steps(store)] == [1, 2]
+    assert [s.attempt for s in steps(store, LIVE, 2)] == [2]
 
 
 def test_spans_are_in_the_order_of_arrival(store: Store) -> None:
@@ -111,7 +112,7 @@ def test_spans_are_in_the_order_of_arrival(store: Store) -> None:
     for at, span_id in enumerate(["z", "a", "m"]):
         writes(store).add_span(span(span_id, started_at=10.0 - at))
 
-    found = store.rollouts.spans(LIVE)
+    found = steps(store)
 
     assert [s.span_id for s in found] == ["z", "a", "m"]
     assert [s.seq for s in found] == sorted(s.seq for s in found)
@@ -155,7 +156,7 @@ def test_of_a_batch_with_an_unknown_attempt_nothing_is_stored(store: Store) -> N
     with pytest.raises(UnknownError):
         writes(store).add_spans([span("a"), span("b", number=2)])
 
-    assert store.rollouts.spans(LIVE) == []
+    assert steps(store) == []
 
 
 def test_a_span_is_a_sign_of_life_and_begins_what_was_preparing(store: Store) -> None:
@@ -219,9 +220,137 @@ def test_open_spans_are_closed_and_closed_ones_left_alone(store: Store) -> None:
     closed = writes(store).close_spans(LIVE, 1, status="cancelled", at=5.0)
 
     assert closed == 2
-    assert [(s.span_id, s.status, s.ended_at) for s in store.rollouts.spans(LIVE)] == [
+    assert [(s.span_id, s.status, s.ended_at) for s in steps(store)] == [
         ("open", "cancelled", 5.0),
         ("ahead", "cancelled", 9.0),
         ("closed", "ok", 3.0),
         ("other", "unknown", None),
     ]
+
+
+RUN = "live-1:attempt-1"
+
+
+def test_a_run_that_only_decides_has_a_span_and_so_has_each_decision(store: Store) -> None:
+    writes(store).begin_rollout(replace(rollout(), name="triage"))
+    writes(store).begin_attempt(attempt())
+    writes(store).add_decision(decision(1))
+    writes(store).add_decision(
+        replace(decision(10), point="tools", source="default", propensity=None, why_not="deadline")
+    )
+    writes(store).set_attempt_status(LIVE, 1, AttemptStatus.SUCCEEDED, at=5.0)
+
+    run, first, second = store.rollouts.spans(LIVE)
+
+    assert run == Span(
+        rollout_id=LIVE,
+        attempt=1,
+        span_id=RUN,
+        kind="run",
+        name="triage",
+        status="ok",
+        attributes={"attempt_status": "succeeded"},
+        started_at=1.0,
+        ended_at=5.0,
+    )
+    assert first == Span(
+        rollout_id=LIVE,
+        attempt=1,
+        span_id=decision(1).decision_id,
+        parent_span_id=RUN,
+        kind="decision",
+        name="model",
+        status="ok",
+        attributes={
+            "applied": "small",
+            "chosen": "small",
+            "default": "large",
+            "source": "policy",
+            "propensity": 0.25,
+            "policy_version": 3,
+            "arm": "control",
+        },
+        started_at=2.0 - 12.5 / 1e6,
+        ended_at=2.0,
+    )
+    assert (second.name, second.attributes["why_not"]) == ("tools", "deadline")
+    assert "propensity" not in second.attributes
+
+
+@pytest.mark.parametrize(
+    ("moves", "status", "attributes"),
+    [
+        pytest.param([], "unknown", {"attempt_status": "running"}, id="open"),
+        pytest.param(
+            [("set_attempt_status", (LIVE, 1, AttemptStatus.TIMEOUT), {"error_message": "late"})],
+            "error",
+            {"attempt_status": "timeout", "error": {"message": "late"}},
+            id="timed out",
+        ),
+        pytest.param(
+            [("set_status", (LIVE, RolloutStatus.CANCELLED), {})],
+            "cancelled",
+            {"attempt_status": "failed", "error": {"message": "cancelled"}},
+            id="cancelled",
+        ),
+    ],
+)
+def test_the_span_of_a_run_is_as_its_attempt(
+    store: Store,
+    moves: list[tuple[str, tuple[object, ...], dict[str, object]]],
+    status: str,
+    attributes: dict[str, object],
+) -> None:
+    begun(store)
+    for name, arguments, options in moves:
+        getattr(writes(store), name)(*arguments, at=5.0, **options)
+
+    [run] = store.rollouts.spans(LIVE)
+
+    assert (run.name, run.status, run.attributes) == ("run", status, attributes)
+    assert run.ended_at == (5.0 if moves else None)
+
+
+def test_each_attempt_has_one_root_and_its_spans_follow_it(store: Store) -> None:
+    begun(store)
+    writes(store).begin_attempt(attempt(number=2))
+    writes(store).add_spans(
+        [span("b", number=2), span("a"), replace(span("c"), parent_span_id="a")]
+    )
+    writes(store).add_decision(decision(1, number=2))
+
+    found = store.rollouts.spans(LIVE)
+
+    assert [(s.span_id, s.parent_span_id) for s in found] == [
+        (RUN, None),
+        ("a", RUN),
+        ("c", "a"),
+        ("live-1:attempt-2", None),
+        ("live-1:attempt-2:decision-1", "live-1:attempt-2"),
+        ("b", "live-1:attempt-2"),
+    ]
+
+
+def test_spans_of_runs_and_decisions_are_found_by_their_fields(store: Store) -> None:
+    for rollout_id in ("live-1", "live-2"):
+        begun(store, rollout_id)
+        writes(store).add_span(span("s", rollout_id))
+        writes(store).add_decision(decision(1, rollout_id))
+
+    every = store.find(Span)
+    newest = store.find(Span, descending=True, limit=1)
+    decisions = store.find(Span, Condition("kind", "is", "decision"))
+    of_second = store.find(Span, Condition("rollout_id", "in", ["live-2"]), order_by="kind")
+
+    assert [(s.rollout_id, s.kind) for s in every.records] == [
+        (rollout_id, kind)
+        for rollout_id in ("live-1", "live-2")
+        for kind in ("run", "decision", "tool")
+    ]
+    assert ([s.span_id for s in newest.records], newest.total) == (["s"], 6)
+    assert newest.records[0].rollout_id == "live-2"
+    assert ([s.rollout_id for s in decisions.records], decisions.total) == (["live-1", "live-2"], 2)
+    assert ([s.kind for s in of_second.records], of_second.total) == (
+        ["decision", "run", "tool"],
+        3,
+    )

@@ -8,7 +8,7 @@ import pytest
 from tau_live.core.errors import StoreError
 from tau_live.core.records import AuditEntry, RolloutQuery, RolloutStatus
 from tau_live.store.roles import Store
-from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout, span
+from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout, span, steps
 from tests.writes import writes
 
 OpenStore = Callable[[], Store]
@@ -49,7 +49,7 @@ def test_an_operation_that_fails_within_a_transaction_takes_only_itself_back(sto
             writes(store).add_spans([span("a"), span("b", number=2)])
         writes(store).add_span(span("c"))
 
-    assert [s.span_id for s in store.rollouts.spans(LIVE)] == ["c"]
+    assert [s.span_id for s in steps(store)] == ["c"]
 
 
 def test_others_see_a_transaction_whole_or_not_at_all(opened: OpenStore) -> None:
@@ -154,6 +154,6 @@ def test_fault_14_every_row_of_a_rollout_is_counted_once_however_often_it_is_tol
         writes(store).add_decision(decision(2, "live-2"))
 
     assert store.rollouts.query(RolloutQuery()).total == 2
-    assert len(store.rollouts.spans("live-2")) == 1
+    assert len(steps(store, "live-2")) == 1
     assert len(store.decisions.decisions("live-2")) == 2
     assert len(store.rewards.rewards("live-2")) == 1

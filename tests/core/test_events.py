@@ -15,6 +15,7 @@ from msgspec.structs import fields, replace
 from tau_live.core import events as ev
 from tau_live.core import records
 from tau_live.core.errors import EventError
+from tau_live.core.events import PromptArm
 
 VOCABULARY = {
     *("run.start", "run.end", "turn.start", "turn.end", "model.start", "model.end"),
@@ -49,6 +50,9 @@ BY_TYPE: Mapping[object, st.SearchStrategy[Any]] = {
     tuple[float, ...]: st.lists(FINITE, max_size=3).map(tuple),
     tuple[ev.ToolCall, ...]: st.lists(
         st.builds(ev.ToolCall, id=TEXT, name=TEXT, args=st.none() | CONTENT), max_size=2
+    ).map(tuple),
+    tuple[PromptArm, ...]: st.lists(
+        st.builds(PromptArm, version=TEXT, offered=st.booleans(), share=FINITE), max_size=2
     ).map(tuple),
     Mapping[str, object]: st.dictionaries(TEXT, JSON, max_size=3),
     Mapping[str, float]: st.dictionaries(TEXT, FINITE, max_size=3),

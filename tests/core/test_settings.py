@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tau_live.core.errors import SettingsError
@@ -74,6 +74,7 @@ OTHER_VALUES = {
     "audit_key_file": ("keys/audit", Path("keys/audit")),
     "kill_file": ("run/off", Path("run/off")),
     "access": ("keys/access.json", Path("keys/access.json")),
+    "prompts_store": ("training/store.sqlite", Path("training/store.sqlite")),
     "principal": ("team:night", "team:night"),
     "alert_command": ("page 'a b' $HOME", ("page", "a b", "$HOME")),
     "alert_timeout_s": ("5", 5.0),
@@ -153,6 +154,8 @@ def test_a_blank_counts_as_not_given(row: Setting) -> None:
 
 @pytest.mark.parametrize("row", SETTINGS, ids=ROW_IDS)
 @given(garbage=st.text(st.characters(codec="utf-8", exclude_characters="\0")) | st.just("\udcff"))
+@example(garbage="[" * 9_000)
+@example(garbage='{"a": ' * 9_000)
 def test_garbage_is_a_value_or_one_line_that_names_the_variable(row: Setting, garbage: str) -> None:
     try:
         Settings.from_env({row.variable: garbage})

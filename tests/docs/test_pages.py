@@ -12,7 +12,7 @@ from tests.docs.blocks import Block, blocks, commands, pages
 from tests.docs.conftest import ROOT
 from tests.docs.walk import agree, holds
 
-NEEDS = {"report": "matplotlib"}
+NEEDS = {"optimize": "pydantic_ai", "report": "matplotlib"}
 """What pages need besides what is always there."""
 
 WALKED = [page for page in pages(ROOT) if any(b.runs for b in blocks(page.read_text()))]

@@ -183,22 +183,35 @@ def named(page: Path) -> Iterator[str]:
             yield place[1]
 
 
-def missing_in(command: str) -> str:
-    """Return which command or option of ours a line names that is not there; empty if none."""
+def option_of(known: list[click.Parameter], word: str) -> click.Option | None:
+    name = word.partition("=")[0]
+    options = (each for each in known if isinstance(each, click.Option))
+    return next((option for option in options if name in option.opts), None)
+
+
+def split(command: str) -> list[str]:
+    """Return the words of the one command that is ours."""
     ours = command[: found.start()] if (found := ENDS.search(command)) else command
     try:
-        given = shlex.split(ours)[1:]
+        return shlex.split(ours)
     except ValueError:  # a quotation that goes on where the line was cut
-        given = ours.split()[1:]
+        return ours.split()
+
+
+def missing_in(command: str) -> str:
+    """Return which command or option of ours a line names that is not there; empty if none."""
     context = click.Context(cli.main, info_name="tau-live")
     group: click.Command = cli.main
-    for word in given:
+    words = iter(split(command)[1:])
+    for word in words:
         if word == "--":
             return ""
         if word.startswith("--"):
-            known = {name for option in group.get_params(context) for name in option.opts}
-            if word.partition("=")[0] not in known:
+            option = option_of(group.get_params(context), word)
+            if option is None:
                 return f"{group.name} has no {word}"
+            if "=" not in word and not option.is_flag:
+                next(words, None)  # its value
         elif isinstance(group, click.Group) and word.isascii() and word.islower():
             below = group.get_command(context, word.partition("|")[0])
             if below is None and word not in BY_PLUGINS:

@@ -11,6 +11,7 @@ import pytest
 import tau_live
 from tau_live.core.records import Rollout, Span
 from tau_live.core.settings import Learner, Settings
+from tests.contracts.making import steps
 from tests.live.running import opened, rollouts
 
 pytest.importorskip("opentelemetry.sdk")
@@ -102,7 +103,7 @@ def stored(path: Path) -> dict[str, tuple[Rollout, list[Span]]]:
     """Return the rollouts by the host's key, with their spans."""
     assert tau_live.flush()
     with opened(path) as store:
-        return {one.run_id: (one, store.rollouts.spans(one.rollout_id)) for one in rollouts(path)}
+        return {one.run_id: (one, steps(store, one.rollout_id)) for one in rollouts(path)}
 
 
 def key(span: Any) -> str:

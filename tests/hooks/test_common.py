@@ -10,6 +10,7 @@ import pytest
 
 from tau_live.core import events as ev
 from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
+from tau_live.core.prompts import fill_prompt
 from tau_live.core.records import Decision, Trial
 from tau_live.core.settings import Learner, Settings
 from tau_live.core.settings.tables import DeclaredDecision, Every, Point
@@ -18,7 +19,7 @@ from tau_live.runtime.build import open_store
 from tau_live.runtime.runtime import Runtime, start
 from tau_live.testing.expected import Recorded, recorded_in
 from tau_live_hooks.common import RunBook, content_of, positive_counts, situation_of
-from tau_live_hooks.common_choices import Choices, fill_prompt
+from tau_live_hooks.common_choices import Choices
 
 pytestmark = pytest.mark.slow
 

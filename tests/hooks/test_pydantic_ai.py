@@ -11,13 +11,15 @@ import pytest
 
 import tau_live
 from tau_live.core.hookspecs import Answer, DecisionRequest, hookimpl
-from tau_live.core.records import Decision, RolloutQuery, rollout_id_of
+from tau_live.core.prompts import trial_of_prompt
+from tau_live.core.records import Decision, RolloutQuery, Trial, rollout_id_of
 from tau_live.core.settings import Learner, Settings
 from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward, Never
 from tau_live.operate.trials import Order, expose
 from tau_live.runtime.adapters import options
 from tau_live.testing.expected import Scenario
 from tau_live.testing.golden import golden_faults, golden_version, host_version
+from tests.adopted import BETTER, adopt, publish
 from tests.live.running import decisions, opened
 
 pytest.importorskip("pydantic_ai")
@@ -150,6 +152,39 @@ def test_what_was_chosen_is_what_the_model_gets(
 
     assert result.output == shown
     assert (row.applied, row.source, row.why_not) == (name, "policy", None)
+
+
+def test_an_adopted_prompt_reaches_the_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = DeclaredDecision(point="prompt", options_from="resources")
+    with opened(path) as store:
+        version = publish(store, BETTER)
+
+    with acting(settings(path, told), monkeypatch, "prompt", forced=version):
+        result = question()
+        [row] = decided(path, result)
+
+    assert result.output == "'Be good. Be exact.' at None"
+    assert (row.applied, row.source, row.why_not) == (version, "policy", None)
+
+
+def test_an_adopted_prompt_that_is_withheld_does_not_reach_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = DeclaredDecision(point="prompt", options_from="resources")
+    with opened(path) as store:
+        version = adopt(store, BETTER)
+        trial = Trial(point=trial_of_prompt(version), exposure=1e-9, revision=1)
+        store.trials.save(trial)
+
+    with acting(settings(path, told), monkeypatch, "prompt", forced=version):
+        result = question()
+        [row] = decided(path, result)
+        with opened(path) as store:
+            assigned = store.trials.assignments(trial.point, after=0, limit=9)
+
+    assert result.output == "'Be good.' at None"
+    assert (row.options, row.allowed) == ((version, "own"), ("own",))
+    assert [one.arm for one in assigned] == ["control"]
 
 
 @pytest.mark.parametrize(

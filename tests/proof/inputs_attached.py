@@ -12,7 +12,8 @@ import tau_live
 from tau_live.core.events import KINDS, Event
 from tau_live.core.hookspecs import hookimpl
 from tau_live.core.settings import Settings
-from tests.proof.inputs_live import Live
+from tau_live.core.settings.tables import DeclaredDecision
+from tests.proof.inputs_live import PROMPTS, Live
 from tests.proof.inputs_surface import MINE, missing, surface
 from tests.proof.inputs_tally import Tally
 from tests.proof.inputs_values import CATALOGUE, HUGE, Named, Values
@@ -37,7 +38,8 @@ class Seen:
 def attached_cases(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
     """Make cases in this process; return further facts for the result."""
     path, seen = folder / "store.sqlite", Seen()
-    tau_live.attach(Settings(store=path, decide_deadline_ms=60_000.0))
+    prompt = DeclaredDecision(point="prompt", options=PROMPTS)
+    tau_live.attach(Settings(store=path, decide_deadline_ms=60_000.0, decisions=(prompt,)))
     manager = pluggy.PluginManager("host")
     manager.register(seen)
     tau_live.attach(manager)

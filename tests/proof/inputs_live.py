@@ -19,6 +19,8 @@ from tests.proof.inputs_tally import Tally
 from tests.proof.inputs_values import Named, Values
 
 CASES_A_RUN = 25
+PROMPTS = {"brief": "Answer in one word.", "thorough": "Think, then answer."}
+"""Options of the declared decision ``prompt``."""
 STEPS = (ev.ToolStart, ev.ToolEnd, ev.ModelStart, ev.ModelEnd, ev.Message, ev.Policy, ev.Handoff)
 WEIGHTS: Mapping[str, int] = {
     "tau_live.decide": 12, "Run.decide": 30, "Runtime.decide": 8, "tau_live.reward": 10,
@@ -63,7 +65,8 @@ class Live:
         self._weights = [float(RARE.get(n, WEIGHTS.get(n, 1))) for n in self._weighed]
         self._cases: dict[str, Callable[[Called], None]] = {
             "tau_live.decide": self._decide, "Run.decide": self._decide,
-            "Runtime.decide": self._decide, "tau_live.reward": self._reward,
+            "Runtime.decide": self._decide, "tau_live.prompt": self._prompt,
+            "Run.prompt": self._prompt, "tau_live.reward": self._reward,
             "Run.reward": self._reward, "Runtime.reward": self._reward,
             "tau_live.run": self._run, "RunContext.__call__": self._decorated,
             "Runtime.emit": self._emit, "Runtime.tell": self._tell,
@@ -166,6 +169,18 @@ class Live:
         ):
             within = option is None or type(option) is not str or option in allowed
             self.tally.check(within, "not offered", "not allowed")
+
+    def _prompt(self, called: Called) -> None:
+        given = self._arguments(called)
+        context = tau_live.run("prompts")
+        with context as run:
+            first = [run] if called.name == "Run.prompt" else []
+            text = self.tally.timed(called.function, *first, **given)
+            decided = run.handle is not None and run.handle.decision_count > 0
+        known = text is given["own"] or text in PROMPTS.values()
+        self.tally.check(known, "not offered", f"a {type(text).__name__} as prompt")
+        self.taken["runs"] += 1
+        self.taken["decisions" if decided else "decisions refused"] += 1
 
     def _reward(self, called: Called) -> None:
         given = self._arguments(called)

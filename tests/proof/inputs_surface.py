@@ -80,6 +80,7 @@ ROWS: Mapping[str, Mapping[str, object]] = {
 GOOD: Mapping[str, tuple[object, ...]] = {
     "point": ("model", "tools"),
     "options": (OPTIONS, [*OPTIONS], ROWS, {"small": None, "large": None}),
+    "own": ("You answer questions.", ""),
     "context": (None, {"words": 3.0, "kind": "x"}, {"words": 1}),
     "default": (None, "small", "large"),
     "allowed": (None, ["small"], OPTIONS),
@@ -116,11 +117,12 @@ GOOD: Mapping[str, tuple[object, ...]] = {
     "handle": (None,),
     "inside": (None,),
     "around": (None,),
+    "prompts": ((),),
 }
 """Good values of every argument by its name, whichever function has it."""
 
 MINE = frozenset(
-    {"around", "handle", "inside", "parent", "unsettled", "kind", "traceback", "start"}
+    {"around", "handle", "inside", "parent", "prompts", "unsettled", "kind", "traceback", "start"}
 )
 """Arguments that are ours, an adapter's own, or the interpreter's: never a host's."""
 

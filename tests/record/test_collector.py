@@ -24,6 +24,7 @@ from tests.collecting import (
     tool,
     tool_end,
 )
+from tests.contracts.making import steps
 from tests.streams import HOST, collected, collector_of, event
 from tests.writes import writes
 
@@ -201,7 +202,7 @@ def test_a_cancellation_closes_what_is_open(store: Store) -> None:
     collected(store, [end(status=ev.Status.CANCELLED)])
 
     assert spans(store) == [(1, "tool:a", "cancelled"), (1, "tool:b", "ok")]
-    assert [span.ended_at for span in store.rollouts.spans(R)] == [9.0, 4.0]
+    assert [span.ended_at for span in steps(store, R)] == [9.0, 4.0]
 
 
 def test_an_end_closes_what_is_open_without_saying_how(store: Store) -> None:

@@ -6,6 +6,7 @@ from tau_live.core import events as ev
 from tau_live.core.records import AttemptStatus, Reason, RolloutQuery, RolloutStatus, rollout_id_of
 from tau_live.learn.trajectories import trajectories_of
 from tau_live.store.sqlite.store import SqliteStore
+from tests.contracts.making import steps
 from tests.learnables import outcome
 from tests.streams import HOST, collected, collector_of, event
 
@@ -31,7 +32,7 @@ def test_fault_02_the_message_before_the_start_is_kept(store: SqliteStore) -> No
     collected(store, [asked, event(ev.RunStart, at=2.0, seq=2, name="triage")])
 
     rollout = store.rollouts.rollout(rollout_id_of(HOST, "r"))
-    (span,) = store.rollouts.spans(rollout.rollout_id)
+    (span,) = steps(store, rollout.rollout_id)
     assert rollout.name == "triage"
     assert (span.name, span.attributes) == (
         "message.added",
@@ -86,7 +87,7 @@ def test_fault_04_runs_that_interleave_and_nest_do_not_mix(store: SqliteStore) -
         "b": "failed",
         "a/child": "cancelled",
     }
-    assert {run: [s.span_id for s in store.rollouts.spans(id_)] for run, id_ in ids.items()} == {
+    assert {run: [s.span_id for s in steps(store, id_)] for run, id_ in ids.items()} == {
         "a": ["tool:of a"],
         "b": [],
         "a/child": ["tool:of the child"],

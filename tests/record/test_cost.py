@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tau_live.core.errors import SettingsError
 from tau_live.core.records import Reward
+from tau_live.core.reward_rules import Cost, cost_of, penalties
 from tau_live.core.settings.tables import DeclaredReward, HardGateCost, SafetySettings
-from tau_live.record.reward_rules import Cost, cost_of, penalties
 from tau_live.record.rewards import State, outcome
 
 HARM = DeclaredReward(name="harm", cost=True, critical=0.9)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tau_live.core.hookspecs import RolloutSummary
-from tau_live.record.reward_rules import infer
+from tau_live.core.reward_rules import infer
 from tests.plugged import SUMMARY
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "reference_cases.json").read_text())[

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tau_live.core.reasons import WhyNot
 from tau_live.core.records import Reward
+from tau_live.core.reward_rules import penalties
 from tau_live.core.settings.tables import DeclaredReward, SafetySettings
-from tau_live.record.reward_rules import penalties
 from tau_live.record.rewards import Outcome, State, outcome
 
 END = 100.0

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tau_live.core.errors import SettingsError
-from tau_live.core.settings.tables import SafetySettings
-from tau_live.record.reward_rules import (
+from tau_live.core.reward_rules import (
     HARD_GATE_PENALTY,
     HARD_GATE_TRIGGERED,
     PENALTY_TOTAL,
@@ -20,6 +19,7 @@ from tau_live.record.reward_rules import (
     total_after_safety,
     total_of,
 )
+from tau_live.core.settings.tables import SafetySettings
 
 CODES = [
     "prompt_injection.ignore_instructions",

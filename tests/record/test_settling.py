@@ -13,10 +13,10 @@ from tau_live.core.records import (
     RolloutStatus,
     rollout_id_of,
 )
+from tau_live.core.reward_rules import HARD_GATE_TRIGGERED, SOURCE
 from tau_live.core.settings import InferReward, Settings
 from tau_live.core.settings.tables import DeclaredReward, SafetySettings
 from tau_live.record.collector import Collector
-from tau_live.record.reward_rules import HARD_GATE_TRIGGERED, SOURCE
 from tau_live.record.rewards import Rewarding, outcome_of
 from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.sqlite.store import SqliteStore

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tau_live.core.errors import SettingsError
 from tau_live.core.records import LearnableRollout
+from tau_live.core.reward_rules import cap_sources, refuses, trusted_rewards
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward
-from tau_live.record.reward_rules import cap_sources, refuses, trusted_rewards
 from tests.contracts.making import reward, rollout
 
 

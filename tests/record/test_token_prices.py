@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tau_live.core import events as ev
 from tau_live.core.errors import SettingsError
+from tau_live.core.prices import Pricer, _has_price_table, cost_of, tokens_of
 from tau_live.core.settings import SETTINGS, Settings, value_text
 from tau_live.core.settings.tables import DeclaredPrice, tables_of
-from tau_live.record.prices import Pricer, _has_price_table, cost_of, tokens_of
 
 BREAD = DeclaredPrice(model="bread-1*", input=2.0, output=8.0, cached=0.5, cache_write=3.0)
 PLAIN = DeclaredPrice(model="bread-1-plain", input=1.0, output=4.0)

@@ -9,7 +9,7 @@ from tau_live.rl.batch import Trajectories
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import encode
 from tau_live.rl.policy import PolicyConfig
-from tau_live.rl.ppo import Update, epochs_for, update
+from tau_live.rl.ppo import Update, epochs_for, logged_kl, update
 from tau_live.rl.state import LearnerState
 from tau_live.rl.throttle import giving_way
 from tests.rl.digests import digest_of
@@ -197,6 +197,29 @@ def test_an_update_that_goes_too_far_is_undone_and_counted() -> None:
     assert digest_of(found.state.policy) == digest_of(state.policy)
     np.testing.assert_array_equal(found.state.adam.first, state.adam.first)
     assert found.state.counts == state.counts._replace(rollouts=8, decisions=8, undone=1)
+
+
+def test_the_whole_update_is_bounded_from_the_logged_probabilities() -> None:
+    state, fresh = LearnerState.initial(SMALL), one_step([1.0, 0.0] * 4)
+    free = updated(state, fresh)
+    far = logged_kl(free.state.policy, fresh)
+
+    within = updated(state, fresh, config=PPOConfig(from_logged=True, max_kl=1.01 * far))
+    beyond = updated(state, fresh, config=PPOConfig(from_logged=True, max_kl=0.9 * far))
+
+    assert free.diagnostics.base_kl == pytest.approx(far, rel=0.5)  # most of it is the base's
+    assert (free.diagnostics.kl_k2 or 0.0) < 0.1 * far
+    assert not within.undone
+    assert beyond.undone
+    assert digest_of(beyond.state.policy) == digest_of(state.policy)
+    assert beyond.state.counts == state.counts._replace(rollouts=8, decisions=8, undone=1)
+
+
+def test_the_divergence_from_logged_probabilities_is_half_the_mean_square() -> None:
+    state, fresh = LearnerState.initial(SMALL), one_step([1.0, 0.0])
+    logged = replace(fresh, propensity=np.array([0.25, np.nan]))
+
+    assert logged_kl(state.policy, logged) == pytest.approx(0.5 * np.log(2.0) ** 2, rel=1e-9)
 
 
 def test_a_window_of_the_same_rollouts_weighs_by_how_likely_they_are_now() -> None:

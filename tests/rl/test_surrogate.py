@@ -8,11 +8,12 @@ import pytest
 
 from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen
 from tau_live.rl.batch import Batch, Trajectories, batch
-from tau_live.rl.config import PPOConfig
+from tau_live.rl.config import Normalization, PPOConfig
 from tau_live.rl.crossing import Scale, critic_width, cross, rows
 from tau_live.rl.features import Encoded, encode
 from tau_live.rl.policy import Policy, PolicyConfig
-from tau_live.rl.surrogate import Targets, choices, forward, objective
+from tau_live.rl.state import LearnerState
+from tau_live.rl.surrogate import Targets, build_batch, choices, forward, objective
 from tests.rl.reference_loss import PPOCoefficients, PPOSamples, ppo_loss
 from tests.rl.rows import crossed, known, networked
 
@@ -93,6 +94,7 @@ def targets(data: Batch, start: Policy, rng: np.random.Generator) -> Targets:
         rng.normal(size=DECISIONS),
         rng.choice([0.0, 0.4, 1.0], size=DECISIONS),
         rng.normal(size=DECISIONS),
+        now + rng.choice([-0.3, 0.0, 0.3], size=DECISIONS),
     )
 
 
@@ -106,7 +108,8 @@ def test_the_gradient_equals_finite_differences(
     start = policy(rng)
     data = batch(start, made(rng))
     wanted = targets(data, start, rng)
-    data, config = data._replace(epsilon=epsilon), PPOConfig(entropy_coefficient=0.05)
+    config = PPOConfig(entropy_coefficient=0.05, kl_coefficient=0.3)
+    data = data._replace(epsilon=epsilon)
     ends = np.cumsum([len(start.weights), len(start.critic)])
     parameters = np.concatenate([start.weights, start.critic, start.net.flat])
 
@@ -149,6 +152,70 @@ def test_the_loss_is_the_references_where_every_decision_weighs_the_same(seed: i
     assert 0.0 < expected.clipped_fraction < 1.0
     for name in ("policy", "value", "entropy", "total"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12), name
+
+
+def tried(rewards: list[float]) -> Trajectories:
+    """Return rollouts of one decision between two options, each as probable as the other."""
+    count = len(rewards)
+    encoded = encode({}, [("old", None), ("new", None)], width=CONFIG.width)
+    return Trajectories(
+        encoded=[encoded] * count,
+        chosen=np.zeros(count, dtype=np.int64),
+        default=np.full(count, -1),
+        propensity=np.full(count, 0.5),
+        value=np.zeros(count),
+        reward=np.array(rewards),
+        discount=np.zeros(count),
+        bootstrap=np.zeros(count),
+        length=np.ones(count, dtype=np.int64),
+        version_lag=np.zeros(count, dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize(
+    ("per_rollout", "expected"),
+    [
+        (False, [0.5773502537936193, -1.7320507613808576, 0.5773502537936193, 0.5773502537936193]),
+        (True, [0.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_advantages_are_standardized_over_the_update_or_over_each_rollout(
+    per_rollout: bool, expected: list[float]
+) -> None:
+    """The numbers are the vectors of the contract of prompt optimization, section 10."""
+    config = PPOConfig(gamma=0.99, normalization=Normalization(per_rollout=per_rollout))
+    start, played = LearnerState.initial(CONFIG), tried([1.0, 0.0, 1.0, 1.0])
+
+    found = build_batch(start, start, batch(start.policy, played), played, config=config, new=4)
+
+    np.testing.assert_allclose(found.targets.advantages, expected, rtol=1e-15)
+
+
+def test_the_loss_before_the_first_step_is_the_contracts() -> None:
+    config = PPOConfig(normalization=Normalization())
+    start, played = LearnerState.initial(CONFIG), tried([1.0, 0.0, 1.0, 1.0])
+    data = batch(start.policy, played)
+    wanted = build_batch(start, start, data, played, config=config, new=4).targets
+    policy = start.policy
+
+    found = objective(data, wanted, policy.weights, policy.critic, net=policy.net, config=config)
+
+    expected = [0.0, 0.375, 0.6931471805599453, 0.1805685281944005]
+    figures = [found.policy, found.value, found.entropy, found.total]
+    np.testing.assert_allclose(figures, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_normalized_targets_are_clipped() -> None:
+    played = tried([1.0, 0.0, 1.0, 1.0])
+    start = LearnerState.initial(CONFIG)
+    data = batch(start.policy, played)
+    own = Normalization(returns=True, clip_advantages=0.5, clip_returns=1.5)
+
+    found = build_batch(start, start, data, played, config=PPOConfig(normalization=own), new=4)
+
+    assert found.targets.advantages.tolist() == [0.5, -0.5, 0.5, 0.5]
+    assert found.targets.returns[1] == -1.5
+    np.testing.assert_allclose(found.targets.returns[0], 0.5773502537936193, rtol=1e-15)
 
 
 def test_all_ratios_are_1_at_the_start() -> None:
@@ -241,7 +308,7 @@ def test_the_loss_does_not_depend_on_the_order_of_options() -> None:
             length=np.ones(1, dtype=np.int64),
             version_lag=np.zeros(1, dtype=np.int64),
         )
-        wanted = Targets(np.array([-1.0]), np.ones(1), np.ones(1), np.ones(1))
+        wanted = Targets(np.array([-1.0]), np.ones(1), np.ones(1), np.ones(1), np.zeros(1))
         data = batch(start, played)
         return objective(
             data,

@@ -15,7 +15,9 @@ TABLES = {
         {NUMBER}, number, status, execution, started_at, last_heartbeat_at, ended_at,
         error_message, due_at
     """,
-    "spans": f"{NUMBER}, attempt, span_id, status, attributes, started_at, ended_at, reported",
+    "recorded_spans": f"""
+        {NUMBER}, attempt, span_id, status, attributes, started_at, ended_at, reported
+    """,
     "decisions": f"{NUMBER}, attempt, ordinal, point, propensity, encoded, context, arm, share",
     "arms": f"{NUMBER}, point, arm, share, agreed",
     "rewards": "rollout_id, decision_id, name, value, label, comment, source, key, at",

@@ -11,8 +11,8 @@ ALLOWED = re.compile(
 """What is no table, and the index that holds open rollouts alone."""
 
 BIG = re.compile(
-    r"SCAN (rollouts|attempts|spans|decisions|arms|rewards|ready_points|awaiting|queue|names"
-    r"|updates|policies|seals|one|outer_one|s|t)\b"
+    r"SCAN (rollouts|attempts|recorded_spans|decisions|arms|rewards|ready_points|awaiting|queue"
+    r"|names|updates|policies|seals|one|outer_one|s|t)\b"
 )
 """What has as many rows as rollouts were stored, or as updates were made."""
 

@@ -119,7 +119,7 @@ RARE = st.one_of(
     call("begin_rollout", rollouts(RolloutStatus.PREPARING)),
     call("begin_attempt", attempts(AttemptStatus.PREPARING)),
     call("set_attempt_status", id_, number, st.sampled_from(AttemptStatus), at=at),
-    call("set_status", id_, st.sampled_from(RolloutStatus), at=at, worker_id=maybe),
+    call("set_status", id_, st.sampled_from(RolloutStatus), at=at),
     call("take_over", id_, maybe),
     call("rollouts_of", any_id),
     call("last_of", text),

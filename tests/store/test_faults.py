@@ -75,11 +75,11 @@ def test_fault_15_a_move_is_checked_and_made_under_one_write_lock(store: SqliteS
 @pytest.mark.parametrize(
     "statement",
     [
-        "update spans set attempt = 7",
-        "update spans set span_id = 's-1'",
+        "update recorded_spans set attempt = 7",
+        "update recorded_spans set span_id = 's-1'",
         "update decisions set ordinal = 1",
         "update attempts set rollout_seq = 99",
-        "update spans set started_at = 'yesterday'",
+        "update recorded_spans set started_at = 'yesterday'",
     ],
     ids=["span without attempt", "span twice", "decision twice", "attempt alone", "no number"],
 )

@@ -17,6 +17,7 @@ from tau_live.core.records import (
     Monitor,
     RolloutQuery,
     RolloutStatus,
+    Span,
     Trial,
 )
 from tau_live.store.recent import recent_rows
@@ -36,6 +37,7 @@ from tests.contracts.making import (
     reward,
     rollout,
     span,
+    steps,
     update,
 )
 from tests.writes import writes
@@ -286,7 +288,7 @@ def test_odd_spans_and_rewards_of_a_run_are_left_out(store: SqliteStore) -> None
         writes(store).add_reward(reward(1.0, name=name))
     odd(
         store,
-        "update spans set attributes = '{' where span_id = 's-1'",
+        "update recorded_spans set attributes = '{' where span_id = 's-1'",
         "update rewards set decisions_before = -1 where name = 'liked'",
     )
 
@@ -294,8 +296,33 @@ def test_odd_spans_and_rewards_of_a_run_are_left_out(store: SqliteStore) -> None
         seen = [one.span_id for one in batch.spans(LIVE)], [one.name for one in batch.rewards(LIVE)]
 
     assert seen == (["s-2"], ["solved"])
-    assert [one.span_id for one in store.rollouts.spans(LIVE)] == ["s-2"]
+    assert [one.span_id for one in steps(store)] == ["s-2"]
     assert [one.name for one in store.rewards.rewards(LIVE)] == ["solved"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "left"),
+    [
+        ("update attempts set started_at = 9e999", ["decision", "tool"]),
+        ("update attempts set status = 'nonsense', error_message = char(0, 34)", None),
+        ("update decisions set at = 9e999", ["run", "tool"]),
+        ("update decisions set propensity = 9e999", None),
+        ("update decisions set options = '{', latency_us = -9e999", ["run", "tool"]),
+        ("update recorded_spans set attributes = '{'", ["run", "decision"]),
+    ],
+)
+def test_an_odd_attempt_or_decision_hides_no_other_span(
+    store: SqliteStore, edit: str, left: list[str] | None
+) -> None:
+    begun(store)
+    writes(store).add_span(span())
+    writes(store).add_decision(decision())
+    odd(store, edit)
+
+    kinds = left or ["run", "decision", "tool"]
+    assert [one.kind for one in store.rollouts.spans(LIVE)] == kinds
+    assert [one.kind for one in store.find(Span).records] == kinds
+    assert len([row for row in store.export() if row["table"] == "spans"]) == 3
 
 
 def test_recent_rows_leave_out_odd_ones(store: SqliteStore) -> None:

@@ -284,8 +284,8 @@ def test_what_is_forgotten_leaves_no_row_in_any_table(path: Path, store: SqliteS
     forget_old(store, before=99.0, limit=9)
 
     tables = (
-        *("rollouts", "attempts", "spans", "decisions", "rewards", "ready_points", "awaiting"),
-        "arms",
+        *("rollouts", "attempts", "spans", "recorded_spans", "decisions", "rewards"),
+        *("ready_points", "awaiting", "arms"),
     )
     left = {table: store._connection.count(f"select count(*) from {table}") for table in tables}
     assert left == dict.fromkeys(tables, 0)

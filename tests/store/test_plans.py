@@ -12,8 +12,10 @@ from tau_live.core.records import (
     RolloutConfig,
     RolloutQuery,
     RolloutStatus,
+    Span,
     Trial,
 )
+from tau_live.store.records import Condition
 from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import LIVE, begun, decision, queued, ready, reward, span, update
 from tests.store.scans import ALLOWED
@@ -53,6 +55,10 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "add_span": lambda s: writes(s).add_span(span("new")),
     "close_spans": lambda s: writes(s).close_spans(LIVE, 1, status="ok", at=9.0),
     "spans": lambda s: s.rollouts.spans(LIVE),
+    "find spans": lambda s: s.find(Span, Condition("rollout_id", "is", LIVE)),
+    "find spans of some": lambda s: s.find(
+        Span, Condition("rollout_id", "in", [LIVE, "live-open"]), limit=9
+    ),
     "add_decision": lambda s: writes(s).add_decision(decision(9)),
     "decisions": lambda s: s.decisions.decisions(LIVE),
     "decision": lambda s: s.decisions.decision(decision().decision_id),
@@ -151,6 +157,15 @@ def test_what_comes_in_order_is_not_sorted_first(store: SqliteStore, name: str) 
     steps = [plan for plan, statement in _plans(store, LOOPS[name]) if statement == first]
 
     assert [step for step in steps if "TEMP B-TREE" in step] == []
+
+
+def test_spans_of_all_rollouts_are_read_in_order_without_sorting_them_all(
+    store: SqliteStore,
+) -> None:
+    plans = _plans(store, lambda s: s.find(Span, limit=1))
+
+    assert [plan for plan, _ in plans if plan.endswith("USE TEMP B-TREE FOR ORDER BY")] == []
+    assert any("MERGE (UNION ALL)" in plan for plan, _ in plans)
 
 
 def test_the_next_page_is_found_without_reading_those_before(store: SqliteStore) -> None:

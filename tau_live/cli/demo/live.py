@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import tau_live
 from tau_live.cli.demo.agent import (
     GIVE_UP,
     Comparison,
@@ -33,6 +32,7 @@ from tau_live.core.settings import Learner, Settings
 from tau_live.decisions.decider import Decider
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
 from tau_live.rl.policy import Policy
+from tau_live.runtime import api
 from tau_live.store.opening import open_at
 
 ROUND = 8
@@ -132,14 +132,14 @@ def run_demo(
                 progress("measuring every fixed strategy", done, len(everything), ())
         progress("tuning the best cascade", 0, 1, ())
         baselines = compare_baselines(training_set, test_set, library)
-        tau_live.detach()
-        if tau_live.attach(settings) is None:
+        api.detach()
+        if api.attach(settings) is None:
             raise TauLiveError("the demo needs tau-live: set TAU_LIVE_RL=1")
         try:
             outcomes = _learn(training_set, library, settings, progress)
-            snapshot = tau_live.snapshot()
+            snapshot = api.snapshot()
         finally:
-            tau_live.detach()
+            api.detach()
         untrained = Policy.initial(policy_config(settings))
         version, policy = _serving(settings, untrained)
         before, _ = _play(untrained, test_set, library, settings)
@@ -198,7 +198,7 @@ def _learn(
 def _answer(number: int, question: Question, library: Library, *, seed: int) -> Outcome:
     """Let the agent answer one question; every step is a decision of the policy."""
     episode = Episode(question, library)
-    with tau_live.run("demo", key=f"{seed}/{number}", session=f"demo-{seed}") as run_:
+    with api.run("demo", key=f"{seed}/{number}", session=f"demo-{seed}") as run_:
         episode.play(
             lambda episode: (
                 run_.decide(
@@ -222,12 +222,12 @@ def _answer(number: int, question: Question, library: Library, *, seed: int) -> 
 
 def _send(outcomes: Iterable[Outcome]) -> None:
     for outcome in outcomes:
-        tau_live.reward(outcome.reward, run=outcome.run, name="answer", source="user")
+        api.reward(outcome.reward, run=outcome.run, name="answer", source="user")
     _flush()
 
 
 def _flush() -> None:
-    if not tau_live.flush(timeout_s=60.0):
+    if not api.flush(timeout_s=60.0):
         raise TauLiveError("tau-live did not finish within a minute; see `tau-live doctor`")
 
 

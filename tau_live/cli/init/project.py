@@ -19,6 +19,10 @@ from tau_live.core.version import own_source
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
 
 
+IN_EXTRA = "pydantic-ai"
+"""The host that our own extra ``optimize`` installs, which says nothing about a project."""
+
+
 def installed_version(host: Framework) -> str | None:
     """Return the installed version of a host; ``None`` if it is not installed here."""
     for package in host.packages:
@@ -144,7 +148,8 @@ class Project:
 
     Attributes:
         folder: Its folder.
-        hosts: The supported hosts that are installed, declared or imported, by name.
+        hosts: The supported hosts that are installed, declared or imported, by name; the one that
+            comes with an extra of ours only if it is declared or imported.
         findings: The findings in its sources, each once in a file's line.
         read: The number of files that were parsed.
         unread: The files that were not, by reason.
@@ -208,7 +213,11 @@ def _hosts(declared: set[str], items: Iterable[Finding]) -> tuple[ProjectHost, .
         )
         for name, host in FRAMEWORKS.items()
     )
-    return tuple(host for host in all_hosts if host.version or host.declared or host.imported)
+    return tuple(
+        host
+        for host in all_hosts
+        if host.declared or host.imported or (host.version and host.host != IN_EXTRA)
+    )
 
 
 def _doubts(folder: Path, hosts: Iterable[ProjectHost], reading: Reading) -> Iterable[str]:

@@ -177,6 +177,9 @@ class Settings:
     decisions: tuple[DeclaredDecision, ...] = setting(
         (), DECISIONS, "Decision points of hosts, with their options."
     )
+    prompts_store: Path | None = setting(
+        None, optional(PATH), "The store whose adopted prompts are offered; none means STORE."
+    )
     prices: tuple[DeclaredPrice, ...] = setting((), PRICES, "Token prices, by model.")
     known_prices: bool = setting(
         True, FLAG, "Whether other prices are looked up in genai-prices, where it is installed."
@@ -417,4 +420,5 @@ def place_paths(settings: Settings, folder: Path | None = None) -> Settings:
         record=absolute(settings.record),
         kill_file=absolute(settings.kill_file),
         audit_key_file=absolute(settings.audit_key_file),
+        prompts_store=absolute(settings.prompts_store),
     )

@@ -136,7 +136,7 @@ def _words(raw: object) -> tuple[str, ...] | None:
     if isinstance(raw, str):
         try:
             raw = [] if raw.strip().lower() == "none" else _split_list(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             pass_on(error)
             return None
     if not isinstance(raw, list | tuple):

@@ -248,6 +248,13 @@ OWN = "own"
 """The name of the host's own choice, which no option can have."""
 
 
+DEFAULT_KEY = "system_prompt"
+"""The resource that holds the prompt, where no other is named."""
+
+RESOURCES = "resources"
+"""Where the options of a prompt come from that is optimized."""
+
+
 class Every(StrEnum):
     """How long a choice lasts: for the whole run, or for one model request."""
 
@@ -307,6 +314,13 @@ def _nevers(raw: object) -> tuple[Never, ...] | None:
     return tuple(nevers)
 
 
+def _source(raw: object) -> str | None:
+    if not isinstance(raw, str) or not raw.startswith(RESOURCES):
+        return None
+    key = raw.removeprefix(RESOURCES)
+    return raw if not key or (key.startswith(":") and key[1:].strip()) else None
+
+
 def _is_model(value: object) -> bool:
     """Return whether a value may be a model: a name, or an object that is not plain data."""
     plain = isinstance(value, bool | int | float | bytes | list | tuple | Mapping | None)
@@ -362,14 +376,25 @@ class DeclaredDecision:
         optional(number(least=0.0, most=1.0, expects="a number from 0 to 1")),
         "Share of runs that the learner decides from the first run on; none by default.",
     )
+    options_from: str | None = setting(
+        None,
+        optional(checked_kind("resources, or resources:KEY", _source)),
+        "Further options of the point prompt: the prompts that `tau-live optimize` adopted.",
+    )
 
     def __post_init__(self) -> None:
         known = ", ".join(Point)
         if self.point not in list(Point):
             raise SettingsError(f"a decision point must be one of {known}, got {self.point!r}")
         parse_fields(self, f"the {{}} of decision {self.point!r}")
+        if self.options_from is not None and self.point != Point.PROMPT:
+            raise SettingsError(
+                f"only decision {Point.PROMPT.value!r} can have options from resources, "
+                f"not {self.point!r}"
+            )
         named = {*self.exploit_only, *(bar.option for bar in self.never)}
-        for name in sorted(named - {*self.options} if self.options else ()):
+        is_whole = self.options and self.options_from is None
+        for name in sorted(named - {*self.options} if is_whole else ()):
             raise SettingsError(f"decision {self.point!r} has no option {name!r}")
         if OWN in self.options:
             raise SettingsError(
@@ -382,6 +407,13 @@ class DeclaredDecision:
                 raise SettingsError(
                     f"option {name!r} of decision {self.point!r} must be {expects}, got {value!r}"
                 )
+
+    @property
+    def prompt_key(self) -> str | None:
+        """The resource whose adopted prompts are options; ``None`` if none is."""
+        if self.options_from is None:
+            return None
+        return self.options_from.removeprefix(RESOURCES).removeprefix(":") or DEFAULT_KEY
 
     def allowed_options(self, context: Mapping[str, object]) -> list[str]:
         """Return the options that may be offered in a context."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from tau_live.core.errors import LogError
+from tau_live.core.sanitize import JsonObject
 from tau_live.learn.evaluation.records import Record, Records
 from tau_live.rl.features import WIDTH, Features, encode, pack
 
@@ -27,7 +28,7 @@ TELL_EVERY = 1_000
 LONGEST = 10_000_000
 
 Tell = Callable[[int], None]
-Row = Mapping[str, object]
+Row = JsonObject
 
 
 class Line(NamedTuple):

@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from tau_live.core.records import ROLLOUT_ENDS, Assigned, LearnableRollout, Reward, Shadowed
+from tau_live.core.reward_rules import cost_of
 from tau_live.core.settings import InferReward, Settings
 from tau_live.decisions.decider import LEARNER
 from tau_live.learn.trajectories import own_reward
-from tau_live.record.reward_rules import cost_of
 from tau_live.record.rewards import is_outside, outcome_of
 from tau_live.rl.verdict import Outcomes
 from tau_live.store.roles import Store

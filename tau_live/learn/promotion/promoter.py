@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from tau_live.core import fault
 from tau_live.core.guard import logger
+from tau_live.core.prompts import prompt_of_trial
 from tau_live.core.records import Assigned, AuditEntry, Trial
+from tau_live.core.reward_rules import cost_of
 from tau_live.core.settings import Settings
 from tau_live.decisions.decider import LEARNER
 from tau_live.decisions.policy_files import checkpoint_folder
@@ -24,6 +26,7 @@ from tau_live.learn.promotion.outcomes import (
     result_of,
     settled_prefix,
 )
+from tau_live.learn.promotion.prompts import Settlement
 from tau_live.learn.promotion.rules import (
     EVERY,
     RECENT,
@@ -36,13 +39,14 @@ from tau_live.learn.promotion.rules import (
     finding_of,
     has_fallen,
     next_step,
+    prompt_step,
     restart_test,
     start_trial,
     stop_learner,
     stored_evidence,
     tally_results,
+    withdraw_prompt,
 )
-from tau_live.record.reward_rules import cost_of
 from tau_live.record.rewards import reward_range
 from tau_live.rl.verdict import Verdict
 from tau_live.store.roles import Store
@@ -73,6 +77,7 @@ class Promoter:
         self._settings = settings
         self._holder = holder
         self._clock = clock
+        self._settlement = Settlement(store, settings, who=holder)
         self._waits: dict[str, tuple[float, float, float | None]] = {}
 
     def advance(self, *, now: float) -> list[Step]:
@@ -87,12 +92,14 @@ class Promoter:
             StoreUnavailableError: The store failed; nothing of the last page was kept.
         """
         points = [point for point in self._store.trials.points() if self._has_news(point, now=now)]
-        if not points or not self._has_lease():
+        if not (points or self._settlement.is_due()) or not self._has_lease():
             return []
         try:
-            return [step for point in points for step in self._advance(point, now=now)]
+            steps = [step for point in points for step in self._advance(point, now=now)]
+            self._settlement.settle(now=now)
         finally:
             release_lease(self._store, self._holder)
+        return steps
 
     def _has_lease(self) -> bool:
         return take_lease(
@@ -149,6 +156,9 @@ class Promoter:
     def _next_page(self, before: Trial, *, now: float) -> tuple[Trial, Step | None, bool]:
         """Return the trial after one page, the step that follows, and whether it was the last."""
         trial, violation = self._watch_rewards(before)
+        if violation and prompt_of_trial(trial.point) is not None:
+            step = withdraw_prompt(trial, f"critical violation in rollout {violation}")
+            return step.trial, step, False
         if violation:
             step = stop_learner(trial, f"critical violation in rollout {violation}")
             return step.trial, step, False
@@ -171,10 +181,18 @@ class Promoter:
             for seq, rollout_id in page:
                 rewards = self._store.rewards.rewards(rollout_id)
                 new = [reward for reward in rewards if reward.seq > trial.watched]
+                if not self._uses(trial, rollout_id):
+                    continue
                 if cost_of(new, declared, hard_gate=self._settings.safety.hard_gate_cost).critical:
                     return replace(trial, watched=max(seq, newest)), rollout_id
             trial = replace(trial, watched=page[-1][0] if len(page) == PAGE else newest)
         return replace(trial, watched=max(trial.watched, newest)), None
+
+    def _uses(self, trial: Trial, rollout_id: str) -> bool:
+        """Whether what is on trial was used in a rollout: a prompt on offer may not be."""
+        version = prompt_of_trial(trial.point)
+        decisions = [] if version is None else self._store.decisions.decisions(rollout_id)
+        return version is None or any(decision.applied == version for decision in decisions)
 
     def _count(self, trial: Trial, ready: Sequence[Assigned]) -> tuple[Trial, Step | None]:
         """Count rollouts, ``EVERY`` at a time, up to those from which a step follows."""
@@ -210,6 +228,8 @@ class Promoter:
         finding = finding_of(trial, self._settings)
         if finding is None:
             return None
+        if prompt_of_trial(trial.point) is not None:
+            return prompt_step(trial, finding)
         service = self._store.policies.in_service().get(trial.point)
         serving = Serving(service.version, service.pinned) if service else Serving(0, pinned=False)
         if finding.verdict is Verdict.PROMOTE:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from tau_live.core.prompts import FIRST_SHARE, prompt_of_trial
 from tau_live.core.records import ROLLOUT_ENDS, Assigned, StoredFinding, Trial
 from tau_live.core.settings import Settings
 from tau_live.decisions.decider import KEPT_SHARE
@@ -27,7 +28,7 @@ from tau_live.rl.sequential import Interval
 from tau_live.rl.verdict import Evidence, Finding, Rule, Verdict
 from tau_live.store.roles import Store
 
-RUNGS = (0.05, 0.25, 0.5)
+RUNGS = (FIRST_SHARE, 0.25, 0.5)
 """The shares through which a learner climbs to the largest that it may have."""
 
 EVERY = 8
@@ -54,6 +55,8 @@ class Move(StrEnum):
     RELEASED = "probation_ended"
     RESTARTED = "test_restarted"
     STOPPED = "learner_stopped"
+    PROMPT_CHAMPION = "prompt_champion"
+    PROMPT_WITHDRAWN = "prompt_withdrawn"
 
 
 class Step(NamedTuple):
@@ -154,6 +157,8 @@ def start_trial(trial: Trial, page: Sequence[Assigned], settings: Settings) -> T
         return replace(restart_test(trial), exposure=acting.share, since=acting.place - 1)
     if trial.watermark or trial.exposure is not None or trial.stopped is not None:
         return trial
+    if prompt_of_trial(trial.point) is not None:
+        return replace(trial, exposure=page[0].share)
     share = page[0].share
     if share and not any(
         decision.point == trial.point and decision.exposure for decision in settings.decisions
@@ -243,10 +248,60 @@ def next_step(trial: Trial, finding: Finding, serving: Serving, settings: Settin
     return _step_back(trial, finding, serving) if finding.verdict is Verdict.FUTILE else None
 
 
+def prompt_step(trial: Trial, finding: Finding) -> Step | None:
+    """Return the step that follows from a finding about a prompt; ``None`` if none does.
+
+    Offered against withheld, a prompt climbs as a learner does, up to every rollout. It is
+    withdrawn as soon as it is proven worse or unsafe, however few rollouts that takes. A prompt
+    that was replaced, and is kept for a probation, only stops being offered.
+    """
+    if trial.stopped is not None or finding.verdict is Verdict.OUT_OF_RANGE:
+        return None
+    difference, share = finding.difference, trial.exposure or 0.0
+    if finding.verdict is Verdict.UNSAFE:
+        return withdraw_prompt(trial, f"costlier than without it: {_interval_text(finding.cost)}")
+    if difference.upper < 0.0:
+        reason = f"worse than without it: {_interval_text(difference)}"
+        return _end_offer(trial, reason) if trial.kept else withdraw_prompt(trial, reason)
+    if finding.verdict is Verdict.PROMOTE and share < 1.0:
+        reason = f"better than without it: {_interval_text(difference)}"
+        rung = next((rung for rung in RUNGS if rung > share), 1.0)
+        move = Move.CLIMBED if rung < 1.0 else Move.PROMPT_CHAMPION
+        return _move(replace(trial, kept=0), move, rung, reason)
+    if finding.verdict is Verdict.FUTILE:
+        reason = f"not better than without it by the margin: {_interval_text(difference)}"
+        below = [rung for rung in RUNGS if rung < share]
+        return _move(trial, Move.LOWERED if below else Move.RESTARTED, [*below, share][-1], reason)
+    return None
+
+
+def withdraw_prompt(trial: Trial, reason: str) -> Step:
+    """Return the step that withdraws a prompt; one on probation only stops being offered."""
+    if trial.kept:
+        return _end_offer(trial, reason)
+    return Step(Move.PROMPT_WITHDRAWN, reason, replace(trial, stopped=reason))
+
+
+def keep_prompt(trial: Trial, settings: Settings) -> Trial:
+    """Return the trial of a prompt that another replaces: it stays on offer for a probation."""
+    return replace(restart_test(trial), exposure=FIRST_SHARE, kept=settings.probation, stopped=None)
+
+
+def retry_prompt(trial: Trial) -> Trial:
+    """Return the trial of a prompt that was withdrawn, and adopted again on other evidence."""
+    return replace(restart_test(trial), exposure=FIRST_SHARE, kept=0, stopped=None)
+
+
+def _end_offer(trial: Trial, reason: str) -> Step:
+    return Step(Move.RELEASED, reason, replace(restart_test(trial), exposure=0.0, kept=0))
+
+
 def end_probation(before: Trial, trial: Trial) -> Step | None:
     """Return the end of a probation, if the last rollout counted was its last."""
     if not before.kept or trial.kept:
         return None
+    if prompt_of_trial(trial.point) is not None:
+        return _end_offer(trial, "the new champion passed its probation")
     after = restart_test(trial)
     return Step(Move.RELEASED, "the new champion passed its probation", after)
 
@@ -419,6 +474,60 @@ class TrialStatus(msgspec.Struct, frozen=True, kw_only=True):
     def bounds(self) -> tuple[float | None, float | None]:
         """The bounds of the difference; ``None`` where nothing is proven."""
         return self.difference.get("lower"), self.difference.get("upper")
+
+
+class PromptStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a prompt version's trial.
+
+    Attributes:
+        state: ``trial``; ``champion`` once every rollout is offered it; ``replaced`` while it is
+            kept on offer beside the next champion; ``retired`` after that; or ``withdrawn``.
+        exposure: The share of rollouts that it is offered to.
+        offered: Rollouts of this test that it was offered to.
+        withheld: Rollouts of this test that it was withheld from.
+        lift: Mean reward where it was offered, less that where it was withheld; ``None`` if
+            unknown.
+        lower: The lower bound of the lift; ``None`` where nothing is proven.
+        upper: The upper bound.
+        verdict: The verdict; ``None`` while no claim is made.
+        why: Why it was withdrawn, or no claim is made; ``None`` else.
+        uncounted: Rollouts assigned and not counted yet.
+    """
+
+    state: str
+    exposure: float
+    offered: int
+    withheld: int
+    lift: float | None
+    lower: float | None
+    upper: float | None
+    verdict: str | None
+    why: str | None
+    uncounted: int
+
+
+def prompt_status(store: Store, trial: Trial, settings: Settings, *, now: float) -> PromptStatus:
+    """Return the status of a prompt version's trial."""
+    known = trial_status(store, trial, settings, now=now)
+    lift, (lower, upper) = known.difference.get("estimate"), known.bounds
+    states = {
+        "withdrawn": trial.stopped is not None,
+        "champion": known.exposure == 1.0,
+        "replaced": trial.kept > 0,
+        "retired": known.exposure == 0.0,
+    }
+    return PromptStatus(
+        state=next((state for state, holds in states.items() if holds), "trial"),
+        exposure=known.exposure,
+        offered=known.rollouts["learner"],
+        withheld=known.rollouts["control"],
+        lift=None if lift is None else float(lift),
+        lower=lower,
+        upper=upper,
+        verdict=known.verdict,
+        why=trial.stopped or (known.why if 0.0 < known.exposure < 1.0 else None),
+        uncounted=known.uncounted,
+    )
 
 
 def trial_status(store: Store, trial: Trial, settings: Settings, *, now: float) -> TrialStatus:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tau_live.core.prompts import prompt_of_trial
 from tau_live.core.records import RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.learn.evaluation.records import Record, returns_of, stored_records
@@ -108,7 +109,11 @@ def survey(
     for cut in cuts:
         rollouts = store.surveys.rollouts(cut.seqs)
         choices = store.surveys.choices(cut.seqs, limit=4096)
-        assignments = store.surveys.assignments(cut.seqs)
+        assignments = [
+            assignment
+            for assignment in store.surveys.assignments(cut.seqs)
+            if prompt_of_trial(assignment.point) is None
+        ]
         stretches.append(stretch_of(cut, rollouts, choices, within=within))
         decided.append(_decisions(cut, rollouts, choices, assignments, within=within))
         for choice in choices:

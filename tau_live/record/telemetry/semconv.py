@@ -20,7 +20,7 @@ from tau_live.core.offers import COMMENT_LIMIT, text_of
 from tau_live.core.records import Reason
 from tau_live.core.sanitize import JsonObject
 
-Attributes = Mapping[str, object]
+Attributes = JsonObject
 """The attributes of a span: texts, numbers, booleans, and sequences of them, by name."""
 
 TEXT_LIMIT = 1_000_000

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from tau_live.core.offers import OPTIONS_LIMIT, text_of
+from tau_live.core.sanitize import JsonObject
 from tau_live.record.recording import Line
 from tau_live.rl.features import Features
 
@@ -42,7 +43,7 @@ FIELDS: Mapping[str, str] = {
 ABSENT = frozenset({"", "na", "nan", "none", "null"})
 """Texts for a missing value in a column of numbers."""
 
-Row: TypeAlias = Mapping[str, object]
+Row: TypeAlias = JsonObject
 """A row of a log, by its own columns."""
 
 

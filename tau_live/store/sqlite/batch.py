@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tau_live.core.errors import OddRowError, StoreError, UnknownError
+from tau_live.core.events import PromptArm
 from tau_live.core.reasons import LEFT_OUT
 from tau_live.core.records import (
     Amendment,
@@ -101,16 +102,18 @@ ATTEMPTS = f"select {_ATTEMPT} from attempts where rollout_seq = ?"
 
 OPEN_ATTEMPTS = f"{ATTEMPTS} and status in ('preparing', 'running')"
 
-SPANS = "select * from spans where rollout_seq = ? order by seq"
+SPANS = "select * from recorded_spans where rollout_seq = ? order by seq"
 
 OPEN_SPANS = """
-select * from spans where rollout_seq = ? and attempt = ? and ended_at is null order by seq
+select * from recorded_spans
+where rollout_seq = ? and attempt = ? and ended_at is null order by seq
 """
 
 SPANS_AT = """
 with wanted (rollout_seq, attempt, span_id) as (values {})
-select spans.* from wanted join spans on spans.rollout_seq = wanted.rollout_seq
-    and spans.attempt = wanted.attempt and spans.span_id = wanted.span_id
+select recorded_spans.* from wanted join recorded_spans
+    on recorded_spans.rollout_seq = wanted.rollout_seq
+    and recorded_spans.attempt = wanted.attempt and recorded_spans.span_id = wanted.span_id
 """
 
 REWARD = """
@@ -137,7 +140,7 @@ on conflict (rollout_seq, number) do update set
 """
 
 WRITE_SPAN = """
-insert into spans (
+insert into recorded_spans (
     rollout_seq, attempt, span_id, parent_span_id, kind, name, status, attributes, started_at,
     ended_at, reported
 ) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -246,7 +249,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             self.add_reward(reward)
         return True
 
-    def set_status(  # noqa: PLR0913  # keyword-only but for two
+    def set_status(  # keyword-only but for two
         self,
         rollout_id: str,
         new: RolloutStatus,
@@ -254,16 +257,14 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         at: float,
         reason: Reason | None = None,
         error_type: str | None = None,
-        worker_id: str | None = None,
         due_at: float | None = None,
     ) -> bool:
         """Move a rollout on, if its lifecycle allows it; ``False`` if it was there already.
 
         An end sets ``ended_at`` once, and a default reason; a failed rollout that goes on has
-        neither any more. A worker that does not hold the rollout is refused. A rollout that was
-        once enqueued is in the queue while it is queuing or requeuing, and only then. No attempt
-        outlives its rollout: an end or a requeue ends those that are open, as succeeded or else as
-        failed.
+        neither any more. A rollout that was once enqueued is in the queue while it is queuing or
+        requeuing, and only then. No attempt outlives its rollout: an end or a requeue ends those
+        that are open, as succeeded or else as failed.
 
         Raises:
             UnknownError: No such rollout is stored.
@@ -272,13 +273,11 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         if due_at is not None and new not in WAITING:
             raise ValueError(f"due_at is for a status that waits, got {new!r}")
         state = self._state(rollout_id)
-        if not state.may_move(new, worker_id=worker_id):
+        if not state.may_move(new):
             return False
         if state.floor > 0:
             self._take_attempts(state, self._connection.rows(OPEN_ATTEMPTS, (state.seq,)))
-        state.move(
-            new, at=at, reason=reason, error_type=error_type, worker_id=worker_id, due_at=due_at
-        )
+        state.move(new, at=at, reason=reason, error_type=error_type, due_at=due_at)
         return True
 
     def amend_rollout(self, rollout_id: str, amendment: Amendment) -> None:
@@ -437,7 +436,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return attempts or []
 
     def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
-        """Return the spans of a rollout (or of one attempt) in the order of arrival."""
+        """Return the recorded spans of a rollout (or of one attempt) in the order of arrival."""
         state = self._find(rollout_id)
         if state is None:
             return []
@@ -452,10 +451,13 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             if number is None or attempt == number
         ]
 
-    def add_decision(self, decision: Decision, *, assigned: bool = True) -> bool:
+    def add_decision(
+        self, decision: Decision, *, assigned: bool = True, prompts: Sequence[PromptArm] = ()
+    ) -> bool:
         """Store a decision; ``False`` if its ordinal in the attempt is taken, which is counted.
 
-        With ``assigned``, the outcome of its arm is evidence. A decision that comes after its
+        With ``assigned``, the outcome of its arm is evidence, and so are those of the prompts that
+        were offered or withheld. A decision that comes after its
         rollout became ready gets the rollout's ``ready_seq`` at its point. If that point has
         learned beyond it already, the decision is kept, never learned from, and counted
         (``late_decisions``).
@@ -471,6 +473,8 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             if not row["placed"] and ready <= row["learned"]:
                 self._counts["late_decisions"] += 1
         state.add_decision(decision, assigned=assigned)
+        if assigned:
+            state.add_prompts(prompts)
         if state.rollout.queue is not None:  # a sign of life of a claimed attempt
             state.touch(attempt, at=decision.at)
         return True
@@ -668,7 +672,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def _load(self, ids: Iterable[str]) -> None:
         """Load the rollouts with these ids, and whether there are rewards for them."""
         wanted = [id_ for id_ in dict.fromkeys(ids) if id_ not in self._states]
-        for row in self._look_up(LOAD, [(id_,) for id_ in wanted]):
+        for row in self._look_up(LOAD, [*zip(wanted)]):
             try:
                 self._load_row(row)
             except OddRowError as error:  # raised where the rollout is used
@@ -679,7 +683,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         for id_ in absent:
             self._states[id_] = None
             self._rewards[id_] = RewardsState(whole=True)
-        for row in self._look_up(REWARDED, [(id_,) for id_ in absent]):
+        for row in self._look_up(REWARDED, [*zip(absent)]):
             self._rewards[row["rollout_id"]].whole = False
 
     def _load_row(self, row: Row) -> None:
@@ -844,19 +848,19 @@ def _add_rows(rows: Mapping[str, list[Sequence[Value]]], state: RolloutState) ->
     """Add the rows to be written for a rollout, each to its statement's."""
     seq, rollout = state.seq, state.rollout
     if state.changed_attempts:
+        attempts, config = state.attempts, rollout.config
         rows[WRITE_ATTEMPT].extend(
-            values_of_attempt(state.attempts[number], seq, rollout.config)
-            for number in state.changed_attempts
+            [values_of_attempt(attempts[number], seq, config) for number in state.changed_attempts]
         )
     if state.changed_spans:
         spans = state.spans
         rows[WRITE_SPAN].extend([spans[key].values(seq) for key in state.changed_spans])
     if state.decisions:
         rows[INSERT_DECISION].extend(
-            values_of_decision(decision, seq) for decision in state.decisions.values()
+            [values_of_decision(decision, seq) for decision in state.decisions.values()]
         )
-    rows[ASSIGN].extend((seq, *arm) for arm in state.arms.values())
-    rows[WRITE_READY].extend((seq, point, rollout.ready_seq) for point in state.places)
+    rows[ASSIGN].extend([(seq, *arm) for arm in state.arms.values()])
+    rows[WRITE_READY].extend([(seq, point, rollout.ready_seq) for point in state.places])
 
 
 def values_of_attempt(attempt: Attempt, rollout_seq: int, config: RolloutConfig) -> Sequence[Value]:

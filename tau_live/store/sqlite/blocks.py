@@ -104,7 +104,7 @@ def insert(connection: Connection, sql: str, rows: Iterable[Sequence[Value]]) ->
     """Insert rows, given the statement that inserts one; return how many rows changed."""
     kept = rows if isinstance(rows, list) else [*yield_between(rows)]
     if len(kept) < FEW:
-        return sum(connection.change(sql, row) for row in kept)
+        return sum([connection.change(sql, row) for row in kept])
     return _insert_columns(connection, sql, _columns(connection, sql, kept), len(kept))
 
 

@@ -21,7 +21,8 @@ class Table(NamedTuple):
     """How a table is exported, as parts of SQL.
 
     Attributes:
-        columns: The exported columns; one that holds JSON is named ``json_...``.
+        columns: The exported columns; one that holds JSON is named ``json_...``, and one that only
+            orders the rows, as it has to be there in a view, ``order_...``.
         source: The table, or a join of tables.
         order: The columns by which its rows are ordered.
         seq: The column that numbers its rows; empty if they have no number of their own.
@@ -59,13 +60,12 @@ TABLES: Mapping[str, Table] = {
     ),
     "spans": Table(
         """
-        rollout_id, attempt, span_id, parent_span_id, kind, spans.name, spans.status,
-        attributes as json_attributes, spans.started_at, spans.ended_at
+        rollout_id, attempt, span_id, parent_span_id, kind, name, status,
+        attributes as json_attributes, started_at, ended_at,
+        rollout_seq as order_rollout, seq as order_seq, ordinal as order_ordinal
         """,
-        "spans join rollouts on rollouts.seq = rollout_seq",
-        "rollout_seq, spans.seq",
-        "spans.seq",
-        f"rollout_seq in {SEQS}",
+        "spans",
+        "rollout_seq, attempt, seq, ordinal",
     ),
     "decisions": Table(
         ", ".join(
@@ -106,11 +106,29 @@ TABLES: Mapping[str, Table] = {
     ),
     "resources": Table("name, version, content as json_content", "resources", "name, version"),
 }
-"""The tables in the order of the export; the rows of one rollout come as they arrived.
+"""The tables and views in the order of the export; a rollout's rows come as they arrived.
 
 Left out is whatever depends on a clock, a process or a machine: owners, workers, the times at which
 policies, updates and resources were made, and the durations in reports.
 """
+
+RECORDED = Table(
+    """
+    rollout_id, attempt, span_id, parent_span_id, kind, recorded_spans.name,
+    recorded_spans.status, attributes as json_attributes, recorded_spans.started_at,
+    recorded_spans.ended_at
+    """,
+    "recorded_spans join rollouts on rollouts.seq = rollout_seq",
+    "rollout_seq, recorded_spans.seq",
+    "recorded_spans.seq",
+    f"rollout_seq in {SEQS}",
+)
+
+OWNED: Mapping[str, Table] = {
+    name: RECORDED if name == "spans" else TABLES[name]
+    for name in ("rollouts", "attempts", "spans", "decisions", "rewards")
+}
+"""The tables of an archive: what rollouts own, of spans only those that are recorded."""
 
 CLOCKED = ("duration", "wall")
 
@@ -136,8 +154,7 @@ def archive_rows(connection: Connection, seqs: Sequence[int]) -> Rows:
     """Return all rows of some rollouts, each with its number."""
     return [
         row
-        for name, table in TABLES.items()
-        if table.owned
+        for name, table in OWNED.items()
         for row in _numbered_rows(connection, name, table.owned, seqs)
     ]
 
@@ -150,7 +167,7 @@ def archived_rewards(connection: Connection, seqs: Sequence[int]) -> Rows:
 def _numbered_rows(
     connection: Connection, name: str, condition: str, seqs: Sequence[int]
 ) -> Iterator[ExportRow]:
-    table = TABLES[name]
+    table = OWNED[name]
     number = f"{table.seq} as seq, " if table.seq else ""
     for row in connection.rows(
         f"select {number}{table.columns} from {table.source} where {condition} "
@@ -164,6 +181,8 @@ def _public(row: sqlite3.Row) -> dict[str, object]:
     public: dict[str, object] = {}
     for name in row.keys():  # noqa: SIM118  (a row iterates over its values)
         value = row[name]
+        if name.startswith("order_"):
+            continue
         if name.startswith("json_"):
             public[name.removeprefix("json_")] = None if value is None else _plain(value)
         elif isinstance(value, bytes):

@@ -12,6 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tau_live.core.errors import InvalidTransitionError
+from tau_live.core.events import PromptArm
+from tau_live.core.prompts import trial_of_prompt
 from tau_live.core.records import (
     ATTEMPT_ENDS,
     RESUMED,
@@ -387,19 +389,16 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         self.unqueued, self.queued_at = True, None
         return running
 
-    def may_move(self, new: RolloutStatus, *, worker_id: str | None) -> bool:
+    def may_move(self, new: RolloutStatus) -> bool:
         """Return whether the rollout is to be moved; ``False`` if it was there already.
 
         Raises:
-            InvalidTransitionError: Its status cannot become ``new``, or it is another worker's.
+            InvalidTransitionError: Its status cannot become ``new``.
         """
         known = self.rollout
         if known.status is new:
             return False
-        holds = worker_id is None or known.worker_id == worker_id
-        if known.worker_id is None and not (new in ROLLOUT_ENDS or new in WAITING):
-            holds = True
-        if not holds or known.status not in rollout_may_become(new):
+        if known.status not in rollout_may_become(new):
             raise InvalidTransitionError("rollout", known.rollout_id, old=known.status, new=new)
         return True
 
@@ -410,7 +409,6 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         at: float,
         reason: Reason | None,
         error_type: str | None,
-        worker_id: str | None,
         due_at: float | None,
     ) -> None:
         """Move the rollout on, with its place in the queue and its open attempts (all loaded)."""
@@ -435,7 +433,6 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
                 ended_at=None,
                 reason=None,
                 error_type=None,
-                worker_id=worker_id if known.worker_id is None else known.worker_id,
             )
         if known.queue is not None:
             self.unqueued = self.unqueued or new not in WAITING
@@ -524,6 +521,15 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
             if arm is not None:
                 self.assigned.add(point)
                 self.arms[point] = arm
+
+    def add_prompts(self, prompts: Sequence[PromptArm]) -> None:
+        """Add which prompts were offered to the rollout, and which withheld; the first counts."""
+        for prompt in prompts:
+            point = trial_of_prompt(prompt.version)
+            arm = "learner" if prompt.offered else "control"
+            if point not in self.assigned and _is_possible(arm, prompt.share):
+                self.assigned.add(point)
+                self.arms[point] = point, arm, prompt.share, None
 
     def earn(self, total: float, *, run_reward: float | None, ready_seq: int | None) -> None:
         """Set its total reward, and its ``ready_seq`` if it gets one now."""

@@ -219,7 +219,7 @@ def _trial_of(row: Row) -> object:
 READERS: Mapping[str, Callable[[Row], object]] = {
     "rollouts": rollout_of,
     "attempts": _attempt_of,
-    "spans": partial(span_of, rollout_id=""),
+    "recorded_spans": partial(span_of, rollout_id=""),
     "decisions": partial(decision_of, rollout_id=""),
     "rewards": reward_of,
     "policies": partial(record_of, PolicyVersion),

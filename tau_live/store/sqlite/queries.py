@@ -42,14 +42,14 @@ class Source(NamedTuple):
         columns: The columns that ``read`` needs.
         tables: The table, or a join of tables.
         columns_of: The column of each field that a condition may name.
-        order: The order of records that no other order distinguishes.
+        order: The columns that order records which no other order distinguishes.
         read: Returns the record in a row.
     """
 
     columns: str
     tables: str
     columns_of: Mapping[str, str]
-    order: str
+    order: Sequence[str]
     read: Callable[[Row], Any]
 
 
@@ -58,33 +58,34 @@ def _source(
     columns: str = "",
 ) -> Source:  # fmt: skip
     fields = [name for name in kind.__struct_fields__ if name not in left_out.split()]
-    has_rollout = table in {"attempts", "spans"}
-    join = f" join rollouts on rollouts.seq = {table}.rollout_seq" if has_rollout else ""
     names = {name: f"{table}.{name}" for name in fields}
-    if has_rollout:
+    tables = table
+    if table == "attempts":
+        tables += " join rollouts on rollouts.seq = attempts.rollout_seq"
         names["rollout_id"] = "rollouts.rollout_id"
-    return Source(columns or f"{table}.*", f"{table}{join}", names, order, read)
+    ordered = [f"{table}.{name}" for name in order.split()]
+    return Source(columns or f"{table}.*", tables, names, ordered, read)
 
 
 SOURCES: Mapping[type[Any], Source] = {
     Rollout: _source(
-        Rollout, "rollouts", order="rollouts.seq", read=rollout_of,
+        Rollout, "rollouts", order="seq", read=rollout_of,
         left_out="input output resources config metadata",
     ),
     Attempt: _source(
-        Attempt, "attempts", order="attempts.rollout_seq, attempts.number", left_out="",
+        Attempt, "attempts", order="rollout_seq number", left_out="",
         columns=f"{ATTEMPT}, rollouts.rollout_id", read=lambda row: attempt_of(row[:-1], row[-1]),
     ),
     Span: _source(
-        Span, "spans", order="spans.seq", left_out="attributes",
-        columns="spans.*, rollouts.rollout_id", read=lambda row: span_of(row, row["rollout_id"]),
+        Span, "spans", order="rollout_seq attempt seq ordinal", left_out="attributes",
+        read=lambda row: span_of(row, row["rollout_id"]),
     ),
     Worker: _source(
-        Worker, "workers", order="workers.worker_id", left_out="stats",
+        Worker, "workers", order="worker_id", left_out="stats",
         read=lambda row: record_of(Worker, row),
     ),
     Resource: _source(
-        Resource, "resources", order="resources.name, resources.version", left_out="content",
+        Resource, "resources", order="name version", left_out="content",
         read=lambda row: record_of(Resource, row),
     ),
 }  # fmt: skip
@@ -127,15 +128,17 @@ def find(  # noqa: PLR0913  # as the store's
     ]
     parameters = cast("list[Value]", values)
     suffix = " desc" if descending else ""
-    order = f"{source.order}{suffix}" if "," not in source.order else source.order
+    order = [f"{column}{suffix}" for column in source.order]
     if order_by is not None:
-        order = f"{_column_of(source, order_by)}{suffix}, {source.order}"
+        order = [f"{_column_of(source, order_by)}{suffix}", *source.order]
     body = f"from {source.tables}{' where ' if all_of else ''}{' and '.join(all_of)}"
     with connection.reading():
         rows = connection.rows(
-            f"select {source.columns} {body} order by {order} limit ? offset ?",
+            f"select {source.columns} {body} order by {', '.join(order)} limit ? offset ?",
             [*parameters, -1 if limit is None else limit, offset],
         )
+        if kind is Span:  # with a limit SQLite searches the tables of a view by their indexes
+            body = f"from (select 1 {body} limit -1)"
         total = connection.count(f"select count(*) {body}", parameters)
     return Found(sound(rows, source.read), total)
 

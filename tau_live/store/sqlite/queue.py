@@ -120,6 +120,9 @@ REASONS = {
     AttemptStatus.UNRESPONSIVE: Reason.TIMEOUT,
 }
 
+EXHAUSTED = "attempts_exhausted"
+"""The error type of a rollout that failed as often as it may be tried."""
+
 LATE = "late_results"
 """Counts results of attempts that were over, and of which nothing could be changed any more."""
 
@@ -360,7 +363,11 @@ class SqliteQueue:
             batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
         new = rollout.status_after(status)
         due_at = due_at if new is RolloutStatus.REQUEUING else None
-        batch.set_status(rollout_id, new, at=at, reason=REASONS.get(status), due_at=due_at)
+        was_tried = status in rollout.config.retry_on
+        exhausted = EXHAUSTED if was_tried and new is RolloutStatus.FAILED else None
+        batch.set_status(
+            rollout_id, new, at=at, reason=REASONS.get(status), error_type=exhausted, due_at=due_at
+        )
         if new in ROLLOUT_ENDS:  # whoever learns joins its rewards next
             batch.await_reward(rollout_id, until=at)
         return new
@@ -662,7 +669,7 @@ class SqliteResources:
 
     def publish(
         self,
-        resources: Mapping[str, object],
+        resources: JsonObject,
         *,
         at: float | None = None,
         expected: Mapping[str, int] | None = None,

@@ -30,8 +30,6 @@ from tau_live.store.sqlite.rows import (
 from tau_live.store.sqlite.seals import SqliteSeals
 
 FREE_PAGES_PER_STEP = 256
-SEALS_FOR_EACH = 4
-"""How many seals are pruned for each deleted row."""
 
 KEPT = """
 case
@@ -247,7 +245,7 @@ def _prune(connection: Connection) -> Iterator[None]:
     seals = SqliteSeals(connection)
     sealed = seals.head().place
     yield
-    seals.prune(SEALS_FOR_EACH * (seals.head().place - sealed))
+    seals.prune(seals.head().place - sealed)
 
 
 JSON, BASE64 = "json:", "base64:"
@@ -345,8 +343,10 @@ class _Restoring:
                     ready[rollout_id] = row.get("ready_seq")
             elif table == "rewards":
                 self._reward(rollout_id, row)
-            elif table in INTO and rollout_id in self._seqs:
-                self._insert(table, row, self._keys(table, rollout_id, row))
+            elif table == "spans" and rollout_id in self._seqs:
+                self._span(rollout_id, row)
+            elif table in {"attempts", "decisions"} and rollout_id in self._seqs:
+                self._insert(table, row, {"rollout_seq": self._seqs[rollout_id]})
         self._place_all(ready)
 
     def _place_all(self, ready: Mapping[str, object]) -> None:
@@ -377,11 +377,19 @@ class _Restoring:
         self._seqs[rollout_id] = int(self._connection.rows(find, (rollout_id,))[0]["seq"])
         return True
 
-    def _keys(self, table: str, rollout_id: str, row: ExportRow) -> Mapping[str, Value]:
-        owner: dict[str, Value] = {"rollout_seq": self._seqs[rollout_id]}
-        if table != "spans":
-            return owner
-        return {**owner, "reported": START if row.get("ended_at") is None else START | END}
+    def _span(self, rollout_id: str, row: ExportRow) -> None:
+        """Store a recorded span; those of runs and of decisions come from their own rows."""
+        run = f"{rollout_id}:attempt-{row.get('attempt')}"
+        kind, span_id = row.get("kind"), str(row.get("span_id"))
+        if (kind == "run" and span_id == run) or (
+            kind == "decision" and span_id.startswith(f"{run}:decision-")
+        ):
+            return
+        if row.get("parent_span_id") == run:
+            row = {**row, "parent_span_id": None}
+        reported = START if row.get("ended_at") is None else START | END
+        keys = {"rollout_seq": self._seqs[rollout_id], "reported": reported}
+        self._insert("spans", row, keys)
 
     def _reward(self, rollout_id: str, row: ExportRow) -> None:
         """Store a reward of a rollout of this block, or of one that never came."""
@@ -394,12 +402,13 @@ class _Restoring:
     def _insert(self, table: str, row: ExportRow, keys: Mapping[str, Value]) -> None:
         values = {**keys, **{name: _value(row, field) for name, field in INTO[table].items()}}
         number = row.get("seq")
-        if table in NUMBERED and isinstance(number, int) and not self._is_taken(table, number):
+        into = "recorded_spans" if table == "spans" else table
+        if table in NUMBERED and isinstance(number, int) and not self._is_taken(into, number):
             values["seq"] = number
         names = ", ".join(values)
         marks = ", ".join(f":{name}" for name in values)
         self.counts[table] += self._connection.change(
-            f"insert or ignore into {table} ({names}) values ({marks})", values
+            f"insert or ignore into {into} ({names}) values ({marks})", values
         )
 
     def _is_taken(self, table: str, number: int) -> bool:
@@ -433,7 +442,7 @@ class _Restoring:
         rollout_of(read("select * from rollouts where seq = ?", seq)[0])
         for row in read(f"select {ATTEMPT} from attempts where rollout_seq = ?", seq):
             attempt_of(row, rollout_id)
-        for row in read("select * from spans where rollout_seq = ?", seq):
+        for row in read("select * from recorded_spans where rollout_seq = ?", seq):
             span_of(row, rollout_id)
         for row in read(f"select {DECISION} from decisions where rollout_seq = ?", seq):
             decision_of(row, rollout_id)

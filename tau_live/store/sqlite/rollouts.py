@@ -76,12 +76,15 @@ class SqliteRollouts:
         return sound(rows, lambda row: attempt_of(row, rollout_id))
 
     def spans(self, rollout_id: str, number: int | None = None) -> list[Span]:
-        """Return the spans of a rollout (or of one attempt) in the order of arrival."""
+        """Return the spans of a rollout, or of one attempt.
+
+        Of each attempt the run, the decisions by ordinal, and the steps in the order of arrival.
+        """
         rows = self._connection.rows(
             """
             select * from spans
-            where rollout_seq = (select seq from rollouts where rollout_id = :rollout_id)
-            and (:number is null or attempt = :number) order by seq
+            where rollout_id = :rollout_id and (:number is null or attempt = :number)
+            order by attempt, seq, ordinal
             """,
             {"rollout_id": rollout_id, "number": number},
         )

@@ -32,7 +32,7 @@ from tau_live.core.records import (
     Update,
     Worker,
 )
-from tau_live.store.records import AlertRow
+from tau_live.store.records import AlertRow, Candidate, Optimization
 from tau_live.store.sqlite.connection import Connection, Value, json_of
 
 INSERT_ROLLOUT = """
@@ -97,7 +97,7 @@ _columns_of_reward = attrgetter(*REWARD_COLUMNS)
 _OPEN_ENDED = frozenset(
     {
         *("evidence", "tally", "finding", "report", "metadata", "numbers", "facts"),
-        *("streaks", "details", "stats", "content"),
+        *("streaks", "details", "stats", "content", "config", "control", "resources"),
     }
 )
 """The columns of records that hold JSON."""
@@ -123,6 +123,8 @@ TABLES: Mapping[type, tuple[str, str]] = {
     Worker: ("workers", "worker_id"),
     Resource: ("resources", "version"),
     Assigned: ("arms", "place"),
+    Optimization: ("optimizations", "run_id"),
+    Candidate: ("candidates", "label"),
 }
 """The table of each record, and the column that identifies its rows."""
 
@@ -356,7 +358,8 @@ def assigned_of(row: Row) -> Assigned:
 def span_of(row: Row, rollout_id: str) -> Span:
     """Return the span in a row of ``spans``. Raises: OddRowError."""
     fields = {**_fields_of(row), "rollout_id": rollout_id}
-    return _record(Span, fields, ("attributes",), key=row["seq"], strict=True)
+    key = row["seq"] or row["span_id"]
+    return _record(Span, fields, ("attributes",), key=key, strict=True)
 
 
 def values_of_decision(decision: Decision, rollout_seq: int) -> Sequence[Value]:

@@ -1,7 +1,7 @@
 """The schema: tables of recordings, tables of work, and views for people.
 
-The views show ids, numbers, names and times; no column that may hold a host's texts: neither
-inputs, attributes, contexts and features, nor comments and metadata.
+The views for people show ids, numbers, names and times; no column that may hold a host's texts:
+neither inputs, attributes, contexts and features, nor comments and metadata.
 """
 
 import sqlite3
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tau_live.core.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.sqlite.connection import Connection, store_error
 from tau_live.store.sqlite.operations import ALERTING, PAUSING, TRANSITIONS
+from tau_live.store.sqlite.optimizations import OPTIMIZING
 from tau_live.store.sqlite.sealing import SEALING
 
 if TYPE_CHECKING:
@@ -574,7 +575,84 @@ QUEUES: Sequence[str] = (
 )
 """Queues with names, what workers report, resources with versions of their own."""
 
-WHOLE_SCHEMA = (*FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES)
+SPANS: Sequence[str] = (
+    "alter table spans rename to recorded_spans",
+    """
+    create view spans as
+    select
+        recorded_spans.seq as seq, rollout_seq, attempt, span_id,
+        cast(coalesce(parent_span_id, rollout_id || ':attempt-' || attempt) as text)
+            as parent_span_id,
+        kind, recorded_spans.name as name, recorded_spans.status as status, attributes,
+        recorded_spans.started_at as started_at, recorded_spans.ended_at as ended_at, reported,
+        rollout_id, cast(null as integer) as ordinal
+    from recorded_spans join rollouts on rollouts.seq = rollout_seq
+    union all
+    select
+        cast(0 as integer), rollout_seq, number,
+        cast(rollout_id || ':attempt-' || number as text),
+        cast(null as text),
+        cast('run' as text),
+        cast(coalesce(nullif(name, ''), 'run') as text),
+        cast(
+            case
+                when attempts.status = 'succeeded' then 'ok'
+                when attempts.status not in ('failed', 'timeout', 'unresponsive') then 'unknown'
+                when rollouts.status = 'cancelled' and number = attempt_count then 'cancelled'
+                else 'error'
+            end as text
+        ),
+        cast(
+            case
+                when error_message is null then json_object('attempt_status', attempts.status)
+                else json_object(
+                    'attempt_status', attempts.status,
+                    'error', json_object('message', error_message)
+                )
+            end as text
+        ),
+        attempts.started_at, attempts.ended_at,
+        cast(iif(attempts.ended_at is null, 1, 3) as integer),
+        rollout_id, cast(0 as integer)
+    from attempts join rollouts on rollouts.seq = rollout_seq
+    union all
+    select
+        cast(0 as integer), rollout_seq, attempt,
+        cast(rollout_id || ':attempt-' || attempt || ':decision-' || ordinal as text),
+        cast(rollout_id || ':attempt-' || attempt as text),
+        cast('decision' as text),
+        point,
+        cast('ok' as text),
+        cast(
+            json_patch(
+                '{}',
+                json_object(
+                    'applied', applied, 'chosen', chosen, 'default', default_option,
+                    'source', source, 'why_not', why_not,
+                    'propensity', iif(propensity between 0 and 1, round(propensity, 12), null),
+                    'policy_version', policy_version, 'arm', arm
+                )
+            ) as text
+        ),
+        cast(at - latency_us / 1e6 as real), at,
+        cast(3 as integer),
+        rollout_id, ordinal
+    from decisions join rollouts on rollouts.seq = rollout_seq
+    """,
+)
+"""The view ``spans``: what is recorded, and a span for each attempt and for each decision.
+
+Steps without a parent are below their attempt's run. How many digits a number has in JSON depends
+on SQLite's version, so propensities are rounded; and an infinite number would fail the query. Only
+if a column has one type in all tables, hence the casts, does SQLite use their own indexes.
+
+Source:
+    sqlite.org/src, ``flattenSubquery`` in select.c, restrictions 17 and 18.
+"""
+
+WHOLE_SCHEMA = (
+    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING
+)  # fmt: skip
 """The statements that make the newest schema."""
 
 
@@ -584,6 +662,8 @@ MIGRATIONS: Mapping[str, Sequence[str]] = {
     "m003_alerts_of_transitions": TRANSITIONS,
     "m004_names": (REPORTED,),
     "m005_queues": QUEUES,
+    "m006_spans_of_runs": SPANS,
+    "m007_optimizations": OPTIMIZING,
 }
 """The statements of every migration, in order; one that was released is never edited."""
 

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from sqlite3 import Row
 
@@ -26,7 +27,7 @@ from tau_live.store.sealing import (
     keep_beginning,
     known_beginning,
 )
-from tau_live.store.sqlite.connection import Connection
+from tau_live.store.sqlite.connection import Connection, json_of
 from tau_live.store.sqlite.schema import WHOLE_SCHEMA
 from tau_live.store.sqlite.sealing import LAST, NEWEST, earlier_parts_of, parts_of
 
@@ -69,6 +70,9 @@ SINGULAR = {
 
 NEWLY_SEALED = frozenset({"trials", "in_service", "monitors", "alerts"})
 """Tables whose existing rows are sealed when a store migrates to this schema."""
+
+WALKED = 4
+"""How many seals at the beginning are looked at for each deleted row."""
 
 OLDEST = "select * from seals where place > 0 order by place limit ?"
 
@@ -331,41 +335,60 @@ class SqliteSeals:
         names = self._connection.rows(NAMES[table], (number,))
         return str(names[0][0]) if names else f"#{number}"
 
-    def prune(self, steps: int) -> int:
-        """Delete up to ``steps`` seals at the beginning of the chain; return how many.
+    def prune(self, gone: int) -> int:
+        """Delete the beginning of the chain after ``gone`` rows were; return how many seals.
 
         A row that still exists is sealed anew at the end, with its old digest, so that a row edited
-        meanwhile is still found. With several steps for each deleted row, the length of the chain
-        stays proportional to what is kept.
+        meanwhile is still found. With up to ``WALKED`` seals for each deleted row, of which one may
+        be sealed anew, the chain has at most three seals for each row that is kept, in whatever
+        order they go; in the order of arrival there is little to seal anew.
         """
         with self._connection.begin():
-            rows = self._connection.rows(OLDEST, (steps + 1,))
-            walked = rows[:-1]  # the last is the new beginning
-            for row in walked:
-                if row["kind"] != PRUNED and self._is_in_force(row):
-                    self._add(row["kind"], row["row"], row["seal"][:16])
-            if not walked:
+            rows = self._connection.rows(OLDEST, (WALKED * gone + 1,))
+            in_force = self._in_force(rows[:-1])
+            again = [place for place, row in enumerate(rows[:-1]) if row["place"] in in_force]
+            end = again[gone] if len(again) > gone else len(rows) - 1
+            if end <= 0:
                 return 0
-            self._connection.change("delete from seals where place < ?", (rows[-1]["place"],))
-            self._add(PRUNED, rows[-1]["place"], rows[-1]["seal"][16:])
-        return len(walked)
+            for place in again[:gone]:
+                seal = rows[place]
+                self._add(seal["kind"], seal["row"], seal["seal"][:DIGEST_BYTES])
+            beginning = rows[end]
+            self._connection.change("delete from seals where place < ?", (beginning["place"],))
+            self._add(PRUNED, beginning["place"], beginning["seal"][DIGEST_BYTES:])
+        return end
 
-    def _is_in_force(self, seal: Row) -> bool:
-        """Return whether a seal is the valid one of a row that still exists, edited or not."""
-        table, digest = seal["kind"], seal["seal"][:16]
-        if table.startswith(SINCE):
-            return True
-        parts = parts_of(self._connection.raw, table, "t")
-        row = self._connection.row(
-            f"select row_digest({parts}) as digest from {table} as t "
-            f"where {SEALED[table].number_of('t')} = ?",
-            (seal["row"],),
+    def _in_force(self, seals: Sequence[Row]) -> set[int]:
+        """Return the places of the valid seals of rows that still exist, edited or not."""
+        found: set[int] = set()
+        for kind, of_kind in groupby(sorted(seals, key=_kind), key=_kind):
+            if kind.startswith(SINCE):
+                found.update(seal["place"] for seal in of_kind)
+            elif kind != PRUNED:
+                known = [seal for seal in of_kind if not seal["seal"].startswith(GONE)]
+                digests = self._digests(kind, [seal["row"] for seal in known])
+                found.update(
+                    seal["place"]
+                    for seal in known
+                    if seal["row"] in digests and self._is_valid(seal, digests[seal["row"]])
+                )
+        return found
+
+    def _digests(self, table: str, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Return the digest of each of these rows that still exists."""
+        parts, number = parts_of(self._connection.raw, table, "t"), SEALED[table].number_of("t")
+        rows = self._connection.rows(
+            f"select {number} as number, row_digest({parts}) as digest from {table} as t "
+            f"where {number} in (select value from json_each(?))",
+            (json_of(numbers),),
         )
-        if row is None or digest == GONE:
-            return False
+        return {row["number"]: row["digest"] for row in rows}
+
+    def _is_valid(self, seal: Row, digest: bytes) -> bool:
+        """Return whether a seal is the one of a row as it is, or the last one before an edit."""
         later = "select 1 from seals where kind = ? and row = ? and place > ? limit 1"
-        return row["digest"] == digest or not self._connection.rows(
-            later, (table, seal["row"], seal["place"])
+        return bool(seal["seal"].startswith(digest)) or not self._connection.rows(
+            later, (seal["kind"], seal["row"], seal["place"])
         )
 
     def keep_restored(self, ready_seq: int) -> None:
@@ -415,6 +438,10 @@ class SqliteSeals:
                 continue
             detail = "it was changed" if expected and actual else "it is not tau-live's"
             yield Finding("schema", " ".join(key), detail if actual else "it was removed")
+
+
+def _kind(seal: Row) -> str:
+    return str(seal["kind"])
 
 
 def _broken(place: int) -> Finding:

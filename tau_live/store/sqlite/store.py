@@ -34,6 +34,7 @@ from tau_live.store.sqlite.operations import (
     SqliteLeases,
     SqlitePauses,
 )
+from tau_live.store.sqlite.optimizations import SqliteOptimizations
 from tau_live.store.sqlite.policies import SqliteMonitors, SqlitePolicies
 from tau_live.store.sqlite.queries import Found, SqliteSurveys, find
 from tau_live.store.sqlite.queue import SqliteQueue, SqliteResources, SqliteWorkers
@@ -57,6 +58,7 @@ class SqliteStore:
         queue: The queue.
         workers: The workers.
         resources: Prompts and settings.
+        optimizations: Optimizations of prompts.
         policies: Policies and updates.
         monitors: The memory of monitors.
         trials: The learner of each point against its control.
@@ -79,6 +81,7 @@ class SqliteStore:
         self.queue = SqliteQueue(connection)
         self.workers = SqliteWorkers(connection)
         self.resources = SqliteResources(connection)
+        self.optimizations = SqliteOptimizations(connection)
         self.policies = SqlitePolicies(connection)
         self.monitors = SqliteMonitors(connection)
         self.trials = SqliteTrials(connection)

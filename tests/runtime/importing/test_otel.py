@@ -10,6 +10,7 @@ from tau_live.core.reasons import WhyNot
 from tau_live.core.records import RolloutStatus
 from tau_live.learn.trajectories import why_not
 from tau_live.runtime.importing.log import Format
+from tests.contracts.making import steps
 from tests.live.running import decisions, exported, opened, rewards, rollouts
 from tests.runtime.importing.conftest import Import, written
 
@@ -112,7 +113,7 @@ def test_a_trace_becomes_a_rollout_with_its_spans_decisions_and_rewards(
 
     (rollout,) = rollouts(store)
     with opened(store) as open_:
-        spans = open_.rollouts.spans(rollout.rollout_id)
+        spans = steps(open_, rollout.rollout_id)
     assert (found.format, found.bad_lines, found.decisions, found.with_propensity) == (
         "otel", 0, 2, 1,
     )  # fmt: skip

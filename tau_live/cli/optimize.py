@@ -1,0 +1,729 @@
+"""``tau-live optimize``: better prompts, executed on tasks and adopted on evidence."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from difflib import ndiff
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+
+from tau_live.cli.aliases import aliases
+from tau_live.cli.commands import DEPRECATIONS, OneLineError
+from tau_live.cli.options import (
+    epilog,
+    json_option,
+    operator,
+    reason_option,
+    remember_store,
+    settings_of,
+    stops,
+)
+from tau_live.cli.output import (
+    facts_of,
+    moment,
+    number,
+    print_all,
+    print_json,
+    printable,
+    progress_bar,
+    safe,
+    seconds,
+    suggest,
+    table_of,
+)
+from tau_live.cli.status import prompt_text
+from tau_live.core.errors import ConfigError, StoreUnavailableError, TauLiveError
+from tau_live.core.prompts import prompt_of_trial, prompt_version, trial_of_prompt
+from tau_live.core.sanitize import JsonObject
+from tau_live.core.settings import Settings
+from tau_live.learn.promotion.rules import PromptStatus, prompt_status
+from tau_live.operate.optimizations import (
+    FILE,
+    optimization_status,
+    publish_optimization,
+    state_now,
+)
+from tau_live.store.opening import open_at
+from tau_live.store.records import Candidate, Optimization, OptimizationState
+from tau_live.store.roles import Store
+
+if TYPE_CHECKING:
+    from tau_live.prompts.budget import Preflight
+    from tau_live.prompts.config import Loaded
+    from tau_live.prompts.control import Moved
+    from tau_live.prompts.optimizer import Shown
+
+DEFAULT_STORE = Path(".tau/training/store.sqlite")
+STORE_VARIABLE = "TAU_PROMPT_OPTIMIZATION_STORE_SQLITE"
+
+STOPPED = 3
+"""The exit code where the kill switch or the gate forbids to start."""
+
+STYLES = {"+": "green", "-": "red"}
+"""The colours of lines of a prompt that came and went."""
+
+LAST = "skipped_reason"
+"""The figure of the optimizer that its line ends with."""
+
+NOT_ADOPTED = 4
+"""The exit code where adoption was required, and nothing was adopted."""
+
+
+store_option = click.option(
+    "--store",
+    "path",
+    metavar="PATH",
+    envvar=STORE_VARIABLE,
+    default=DEFAULT_STORE,
+    callback=remember_store,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"The store of the runs.  [default: {DEFAULT_STORE}]",
+)
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog=epilog(
+        "optimize",
+        "tau-live optimize --demo",
+        "tau-live optimize --config tasks.json --model openai/gpt-5-mini",
+        "tau-live optimize --config tasks.json --dry-run",
+    ),
+)
+@click.option(
+    "--config",
+    "config_path",
+    metavar="FILE",
+    envvar="TAU_PROMPT_OPTIMIZATION_CONFIG",
+    type=click.Path(path_type=Path),
+    help="The tasks and everything else, as JSON or TOML.",
+)
+@click.option("--demo", is_flag=True, help="Run the built-in example: offline, for nothing.")
+@click.option("--model", metavar="PROVIDER/NAME", help="The model, in place of the config's.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print what it takes at most.")
+@click.option("--resume", "resumed", metavar="RUN", help="Resume a run, or the `latest`.")
+@click.option("--require-adoption", is_flag=True, help="Exit with 4 if nothing is adopted.")
+@click.option("--yes", is_flag=True, help="Do not ask before the first call.")
+@store_option
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="TAU_PROMPT_OPTIMIZATION_JSON",
+    help="Print JSON, on one line.",
+)
+@click.pass_context
+def optimize(  # noqa: PLR0913  # its options
+    ctx: click.Context,
+    *,
+    config_path: Path | None,
+    demo: bool,
+    model: str | None,
+    dry_run: bool,
+    resumed: str | None,
+    require_adoption: bool,
+    yes: bool,
+    path: Path,
+    as_json: bool,
+) -> None:
+    """Find a better prompt: candidates are executed, and adopted only on evidence.
+
+    Tasks, and a model or an agent to run them with, stand in a config. A critic and an editor write
+    candidates, workers execute them, and the best is tested against the prompt in force on tasks
+    that the search never read. Ctrl-C interrupts a run, which can be resumed.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    given = sum([config_path is not None, demo, resumed is not None])
+    if not given or (demo and given > 1):
+        raise click.UsageError("give one of --config FILE, --demo and --resume RUN", ctx)
+    if dry_run and resumed is not None:
+        raise click.UsageError("--dry-run needs --config FILE", ctx)
+    _needs_extra()
+    sys.path.insert(0, "")
+    settings = settings_of(path, changes=not dry_run)
+    if resumed is not None:
+        with _storing(settings, resumes=True) as store:
+            _refuse_if_stopped(store, settings)
+            run, loaded = _resume(store, settings, resumed, config_path=config_path, model=model)
+            run = _lead(store, settings, run, loaded, as_json=as_json)
+            _end(store, run, needs=require_adoption, as_json=as_json)
+        return
+    config_path = config_path or _demo_config(None if dry_run else path.parent)
+    loaded = _load(config_path, model, settings)
+    _check_named(loaded, keys=not dry_run)
+    if dry_run:
+        _dry_run(loaded, settings, as_json=as_json)
+        return
+    with _storing(settings, create=True) as store:
+        _refuse_if_stopped(store, settings)
+        asks = not (yes or demo or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
+        run = _begin(
+            store, settings, loaded, config_path, shown_path=str(path), asks=asks, as_json=as_json
+        )
+        run = _lead(store, settings, run, loaded, as_json=as_json)
+        _end(store, run, needs=require_adoption, as_json=as_json)
+
+
+def _demo_config(folder: Path | None) -> Path:
+    """Write the demo's config into a folder, by default a temporary one, and return its path."""
+    from tau_live.prompts.demo import write_demo
+
+    if folder is not None:
+        return write_demo(folder)
+    temporary = TemporaryDirectory()
+    click.get_current_context().call_on_close(temporary.cleanup)
+    return write_demo(Path(temporary.name))
+
+
+def _end(store: Store, run: Optimization, *, needs: bool, as_json: bool) -> None:
+    """Print what a run found, and exit with its code."""
+    status = optimization_status(store, run)
+    if as_json:
+        print_json({**status, "report": run.report})
+    else:
+        _print_report(store.optimizations.candidates(run.run_id), run, status)
+    if run.state is not OptimizationState.COMPLETED:
+        why = ": ".join(str(part) for part in (run.reason_code, run.error) if part)
+        raise OneLineError(f"{run.run_id} {run.state}: {why}")
+    if needs and _outcome(status) != "adopted":
+        raise click.exceptions.Exit(NOT_ADOPTED)
+
+
+def _needs_extra() -> None:
+    if find_spec("pydantic_ai") is None:  # importing it takes as long as all else of a dry run
+        raise TauLiveError("`tau-live optimize` needs an extra: pip install 'tau-live[optimize]'")
+
+
+@contextmanager
+def _storing(settings: Settings, *, create: bool = False, resumes: bool = False) -> Iterator[Store]:
+    """Open the store, and note the death of those that led its runs, unless one is resumed."""
+    from tau_live.prompts.control import store_deaths
+
+    if not create and not settings.store.exists():
+        raise StoreUnavailableError(
+            f"no store at {settings.store}: `tau-live optimize --config FILE` makes one"
+        )
+    with closing(open_at(settings.store, key_file=settings.audit_key_file)) as store:
+        if not resumes:
+            store_deaths(store)
+        yield store
+
+
+def _refuse_if_stopped(store: Store, settings: Settings) -> None:
+    for stop in stops(store, settings):
+        if stop.startswith(("the kill switch", "the gate")):
+            click.echo(f"tau-live: {printable(suggest(stop))}", err=True)
+            raise click.exceptions.Exit(STOPPED)
+
+
+def _load(config_path: Path, model: str | None, settings: Settings) -> "Loaded":
+    """Return a config, after its deprecations and warnings were printed."""
+    from tau_live.prompts.budget import check_prices
+    from tau_live.prompts.config import read_config
+    from tau_live.prompts.optimizer import prices_of
+
+    try:
+        loaded = read_config(config_path, model=model)
+        check_prices(loaded.config, prices_of(settings), path=str(config_path))
+    except ConfigError as error:
+        for line in error.lines:
+            click.echo(f"tau-live: {printable(line)}", err=True)
+        raise click.exceptions.Exit(1) from error
+    for deprecation in loaded.deprecations:
+        click.echo(deprecation.line, err=True)
+    for warning in loaded.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)
+    sys.path.insert(0, str(config_path.resolve().parent))
+    flags = click.get_current_context().meta.get(DEPRECATIONS, ())
+    return loaded._replace(deprecations=[*flags, *loaded.deprecations])
+
+
+def _check_named(loaded: "Loaded", *, keys: bool) -> None:
+    """Import what a config names, before anything is stored.
+
+    Args:
+        loaded: The config.
+        keys: Whether providers are looked at too, which need a package and a key.
+
+    Raises:
+        ConfigError: There is no such callable.
+        TauLiveError: There is no such model, or it cannot be used here.
+    """
+    from tau_live.prompts.models import FUNCTION, model_of
+    from tau_live.prompts.scorers import load_callable
+
+    config, search = loaded.config, loaded.config.search
+    for ref in (config.agent, *(scorer.callable for scorer in config.scorers)):
+        if ref is not None:
+            load_callable(ref)
+    critics = (search.critic_model, search.editor_model) if search.algorithm != "none" else ()
+    for ref in (config.model, *critics, *(scorer.model for scorer in config.scorers)):
+        if ref is not None and (keys or ref.startswith(FUNCTION)):
+            model_of(ref)
+
+
+def _dry_run(loaded: "Loaded", settings: Settings, *, as_json: bool) -> None:
+    knows_prompt = loaded.config.prompt_key in loaded.config.resources
+    if settings.store.exists() and not knows_prompt:
+        with closing(open_at(settings.store, read_only=True)) as store:
+            before = _preflight(store, loaded, settings)
+    else:
+        before = _preflight(None, loaded, settings)
+    if as_json:
+        config = loaded.config
+        print_json(
+            {
+                "config_digest": loaded.digest,
+                "preflight": before._asdict(),
+                "config": config.model_dump(mode="json", by_alias=True),
+                "search_skipped": loaded.search_skipped,
+                "warnings": list(loaded.warnings),
+                "deprecations": [known._asdict() for known in loaded.deprecations],
+            }
+        )
+    else:
+        _print_preflight(before, loaded)
+        click.echo("the config is valid; nothing was run")
+
+
+def _preflight(store: Store | None, loaded: "Loaded", settings: Settings) -> "Preflight":
+    from tau_live.prompts.budget import preflight
+    from tau_live.prompts.optimizer import prices_of
+
+    config = loaded.config
+    text = config.resources.get(config.prompt_key)
+    if text is None and store is not None:
+        known = store.resources.latest().get(config.prompt_key)
+        text = None if known is None else known.content
+    return preflight(config, loaded.rows, incumbent=str(text or ""), prices=prices_of(settings))
+
+
+def _print_preflight(before: "Preflight", loaded: "Loaded") -> None:
+    from tau_live.prompts.config import SETS
+    from tau_live.prompts.scorers import can_be_scored
+
+    skipped, least = loaded.search_skipped, loaded.config.adoption.min_pairs
+    rows = {SETS[mode]: own for mode, own in loaded.rows.items()}
+    pairs = sum(can_be_scored(loaded.config.scorers, row) for row in rows["validate"])
+    few = f"too little for an adoption: {pairs} rows of 'validate' can be scored, not {least}"
+    print_all(
+        facts_of(
+            [
+                ("rows", ", ".join(f"{len(own)} {name}" for name, own in rows.items())),
+                ("evidence", few if pairs < least else None),
+                ("candidates", f"at most {before.candidates}"),
+                ("search skipped", skipped and skipped.replace("_", " ")),
+                ("search items", f"at most {before.search_items:,}"),
+                ("confirm items", f"at most {before.confirm_items:,}"),
+                ("policy items", f"{before.policy_items:,}" if before.policy_items else None),
+                ("test items", f"at most {before.test_items:,}" if before.test_items else None),
+                ("model calls", None if before.calls is None else f"at most {before.calls:,}"),
+                ("tokens", None if before.tokens is None else f"at most {before.tokens:,}"),
+                ("US dollars", "unknown" if before.usd is None else f"at most {before.usd:.4f}"),
+            ]
+        )
+    )
+
+
+def _resume(
+    store: Store, settings: Settings, name: str, *, config_path: Path | None, model: str | None
+) -> "tuple[Optimization, Loaded]":
+    """Take over a run, and return it with its config, which must be as it was.
+
+    Raises:
+        TauLiveError: Its config or its model is another one by now, or it cannot be resumed.
+    """
+    from tau_live.prompts.optimizer import resume
+
+    run = run_of(store, name)
+    path = config_path or Path(run.config_path)
+    if model not in {None, _model_of(run)}:
+        raise TauLiveError(f"{run.run_id} began with the model {_model_of(run)}: start another run")
+    loaded = _load(path, _model_of(run), settings)
+    if loaded.digest != run.config_digest:
+        raise TauLiveError(f"{path} has changed since {run.run_id} began: start another run")
+    _check_named(loaded, keys=True)
+    resume(store, run.run_id, who=operator())
+    return store.optimizations.run(run.run_id), loaded
+
+
+def _begin(  # noqa: PLR0913  # keyword-only but for the run
+    store: Store,
+    settings: Settings,
+    loaded: "Loaded",
+    config_path: Path,
+    *,
+    shown_path: str,
+    asks: bool,
+    as_json: bool,
+) -> Optimization:
+    """Print what a run takes at most, and begin it."""
+    from tau_live.prompts.optimizer import begin, prices_of
+
+    if not as_json:
+        _print_preflight(_preflight(store, loaded, settings), loaded)
+    if asks:
+        click.confirm("Begin?", default=True, abort=True)
+    return begin(store, loaded, config_path, store_path=shown_path, prices=prices_of(settings))
+
+
+def _lead(
+    store: Store, settings: Settings, run: Optimization, loaded: "Loaded", *, as_json: bool
+) -> Optimization:
+    """Lead a run to its end, with a progress bar."""
+    from tau_live.prompts.budget import Preflight
+    from tau_live.prompts.optimizer import lead
+
+    if not as_json:
+        click.echo(f"run {run.run_id}")
+    most = Preflight(**run.report["preflight"])  # type: ignore[arg-type]
+    with progress_bar(quiet=as_json) as progress:
+        task = progress.add_task("", total=most.items or None)
+
+        def show(shown: "Shown") -> None:
+            money = f" ${shown.usd:.4f}" if shown.usd else ""
+            state = "" if shown.state == "running" else f" ({shown.state})"
+            description = f"{shown.phase}{state}, {shown.calls} calls{money}"
+            progress.update(task, completed=shown.done, description=description)
+
+        try:
+            return lead(store, run, loaded, settings=settings, who=operator(), show=show)
+        except KeyboardInterrupt:
+            click.echo(f"\n{run.run_id} goes on by `tau-live optimize --resume latest`", err=True)
+            raise
+
+
+def _model_of(run: Optimization) -> str | None:
+    model = run.config.get("model")
+    return model if isinstance(model, str) else None
+
+
+def run_of(store: Store, name: str | None) -> Optimization:
+    """Return a run by its id; ``latest`` or ``None`` is the newest.
+
+    Raises:
+        UnknownError: There is no such run.
+        TauLiveError: There is none at all.
+    """
+    if name not in {None, "latest"}:
+        return store.optimizations.run(str(name))
+    newest = store.optimizations.runs(limit=1)
+    if not newest:
+        raise TauLiveError("no run is stored: `tau-live optimize --config FILE` makes one")
+    return newest[0]
+
+
+def _print_report(candidates: Iterable[Candidate], run: Optimization, status: JsonObject) -> None:
+    """Print what a run found, for people."""
+    adoption = status["adoption"] if isinstance(status["adoption"], dict) else {}
+    print_all(facts_of(list(_facts(run, adoption))))
+    texts = {known.version: known.text or "" for known in candidates if known.version}
+    chosen = adoption.get("prompt_version")
+    if chosen in texts and chosen != run.incumbent:
+        before, after = texts[run.incumbent].splitlines(), texts[str(chosen)].splitlines()
+        changes = [line for line in ndiff(before, after) if not line.startswith("?")]
+        is_in = adoption.get("reason_code") == "adopted"
+        print_all(
+            "",
+            *([] if is_in else [f"not adopted ({chosen}):"]),
+            *(safe(line.rstrip(), STYLES.get(line[0], "")) for line in changes),
+            "",
+        )
+    click.echo(
+        f"prompt optimization complete: model={run.model_ref} store={run.store_path} "
+        f"total={status['total_rollouts']} succeeded={status['succeeded']} "
+        f"failed={status['failed']} cancelled={status['cancelled']}"
+    )
+    optimizer = status.get("rl_optimizer")
+    if isinstance(optimizer, dict):
+        shown = {name: optimizer[name] for name in optimizer if name not in {"config", LAST}}
+        shown[LAST] = optimizer[LAST]
+        words = " ".join(f"{name}={_word(value)}" for name, value in shown.items())
+        click.echo(f"prompt optimization rl optimizer: {words}")
+
+
+def _word(value: object) -> str:
+    """Return a value of a report as one word."""
+    if value is None:
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value).lower()
+
+
+def _facts(run: Optimization, adoption: JsonObject) -> Iterator[tuple[str, object]]:
+    state, why = state_now(run)
+    yield "run", run.run_id
+    yield "state", f"{state}{f': {why}' if why else ''}"
+    yield "error", run.error
+    yield "search ended", run.report.get("search_ended")
+    scores = run.report.get("scores")
+    for name, summary in scores.items() if isinstance(scores, dict) else ():
+        if summary is not None:
+            yield name.replace("_", " "), f"{number(summary['mean'])} on {summary['rows']} rows"
+    if adoption.get("delta") is not None:
+        low_high = adoption.get("interval")
+        between = f" [{low_high[0]:+.3f}, {low_high[1]:+.3f}]" if isinstance(low_high, list) else ""
+        counts = f"{adoption['better']} better, {adoption['worse']} worse"
+        found = f"{adoption['delta']:+.3f}{between}, p = {adoption['p_value']:.4g}"
+        yield "difference", f"{found}, {adoption['pairs']} pairs: {counts}"
+    if adoption:
+        what = adoption.get("prompt_version") or "nothing"
+        reason = str(adoption["reason_code"])
+        yield "adopted", what if reason == "adopted" else f"nothing: {reason}"
+    cost = f"{run.calls:,} calls, {run.tokens:,} tokens, ${run.usd:.4f}, {seconds(run.seconds)}"
+    yield "used", cost
+
+
+@click.command(
+    "list",
+    epilog=epilog("optimize list", "tau-live optimize list", "tau-live optimize list --json"),
+)
+@store_option
+@json_option
+def list_(*, path: Path, as_json: bool) -> None:
+    """List the runs, newest first."""
+    with _storing(settings_of(path)) as store:
+        statuses = [optimization_status(store, run) for run in store.optimizations.runs()]
+    if as_json:
+        print_json({"runs": statuses})
+        return
+    rows = [
+        (
+            status["run_id"],
+            status["run_state"],
+            moment(int(str(status["started_unix_ms"])) / 1000),
+            _outcome(status),
+        )
+        for status in statuses
+    ]
+    print_all(table_of(["run", "state", "began", "adoption"], rows))
+
+
+def _outcome(status: JsonObject) -> str:
+    adoption = status["adoption"]
+    return str(adoption["reason_code"]) if isinstance(adoption, dict) else "-"
+
+
+@click.command(
+    epilog=epilog("optimize show", "tau-live optimize show", "tau-live optimize show RUN --json")
+)
+@click.argument("run_id", metavar="[RUN]", required=False)
+@store_option
+@json_option
+def show(*, run_id: str | None, path: Path, as_json: bool) -> None:
+    """Show a run, by default the newest: scores, evidence, candidates, cost."""
+    with _storing(settings_of(path)) as store:
+        run = run_of(store, run_id)
+        status = optimization_status(store, run)
+        candidates = store.optimizations.candidates(run.run_id)
+    if as_json:
+        known = [_candidate(each) for each in candidates]
+        print_json({**status, "report": run.report, "lineage": known})
+        return
+    _print_report(candidates, run, status)
+    rows = [
+        (
+            known.label,
+            known.version or "-",
+            known.parent or "-",
+            number(known.details.get("search_score")),  # type: ignore[arg-type]
+            known.state,
+            known.why or "",
+        )
+        for known in candidates
+    ]
+    print_all("", table_of(["label", "prompt", "parent", "score#", "state", "why"], rows))
+
+
+def _candidate(known: object) -> JsonObject:
+    import msgspec
+
+    fields: JsonObject = msgspec.to_builtins(known)
+    return fields
+
+
+@click.command(
+    epilog=epilog(
+        "optimize prompts", "tau-live optimize prompts", "tau-live optimize prompts --json"
+    )
+)
+@store_option
+@json_option
+def prompts(*, path: Path, as_json: bool) -> None:
+    """List every prompt version: where it comes from, its score, its state, its text."""
+    settings = settings_of(path)
+    with _storing(settings) as store:
+        candidates = [known for known in store.optimizations.candidates() if known.version]
+        live = {
+            point: prompt_status(store, trial, settings, now=time.time())
+            for point, trial in store.trials.trials().items()
+            if prompt_of_trial(point) is not None
+        }
+    if as_json:
+        rows = [
+            {**_candidate(known), "live": live.get(trial_of_prompt(known.version or ""))}
+            for known in candidates
+        ]
+        print_json({"prompts": rows})
+        return
+    for known in candidates:
+        print_all(
+            facts_of(
+                [
+                    ("prompt", known.version),
+                    ("run", f"{known.run_id} {known.label}"),
+                    ("parent", known.parent),
+                    ("score", known.details.get("search_score")),
+                    ("state", f"{known.state}{f': {known.why}' if known.why else ''}"),
+                    ("live", _live_text(live.get(trial_of_prompt(known.version or "")))),
+                ]
+            ),
+            *(safe(f"  {line}") for line in (known.text or "(empty)").splitlines()),
+            "",
+        )
+
+
+def _live_text(prompt: PromptStatus | None) -> str | None:
+    return None if prompt is None else prompt_text(prompt)
+
+
+def _controls(name: str) -> click.Command:
+    @click.command(
+        name,
+        help=f"{name.capitalize()} a run, by default the newest, from any process.",
+        epilog=epilog(f"optimize {name}", f'tau-live optimize {name} --reason "rate limits"'),
+    )
+    @click.argument("run_id", metavar="[RUN]", required=False)
+    @reason_option
+    @store_option
+    @json_option
+    def control(*, run_id: str | None, reason: str, path: Path, as_json: bool) -> None:
+        from tau_live.prompts.control import move
+
+        settings = settings_of(path, changes=True)
+        with _storing(settings) as store:
+            run = run_of(store, run_id)
+            moved = move(store, run.run_id, name, reason=reason, who=operator())
+            run = store.optimizations.run(run.run_id)
+            _report_control(store, run, name, moved, reason=reason, as_json=as_json)
+
+    return control
+
+
+def _report_control(
+    store: Store, run: Optimization, action: str, moved: "Moved", *, reason: str, as_json: bool
+) -> None:
+    status = optimization_status(store, run)
+    publish_optimization(store.path.with_name(FILE), status)
+    if as_json:
+        recovery = run.report.get("recovery")
+        print_json(
+            {
+                "schema_version": 1,
+                "action": action,
+                "principal": operator(),
+                "run_id": run.run_id,
+                "lifecycle_state": status["run_state"],
+                "idempotent": moved.idempotent,
+                "reason": reason,
+                "store_path": str(store.path),
+                "audit_seq": moved.audit_seq,
+                "training_status": status,
+                **({"recovery": recovery} if recovery else {}),
+            }
+        )
+    else:
+        click.echo(f"{run.run_id} is {'still ' if moved.idempotent else ''}{status['run_state']}")
+
+
+@click.command(epilog=epilog("optimize status", "tau-live optimize status --json | jq .progress"))
+@click.argument("run_id", metavar="[RUN]", required=False)
+@store_option
+@json_option
+def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
+    """Show the state of a run, by default the newest."""
+    with _storing(settings_of(path, changes=True)) as store:
+        run = run_of(store, run_id)
+        found = optimization_status(store, run)
+    if as_json:
+        print_json(found)
+        return
+    progress = found["progress"]
+    done = f"{progress['done']} of {progress['total']} items" if isinstance(progress, dict) else ""
+    why = f", {found['reason_code']}" if found["reason_code"] else ""
+    click.echo(f"{run.run_id} is {found['run_state']}{why}: {run.phase}, {done}")
+
+
+@click.command(
+    epilog=epilog(
+        "optimize rollback",
+        'tau-live optimize rollback --reason "complaints"',
+        'tau-live optimize rollback --to p-fa07597c3d9b --reason "complaints"',
+    )
+)
+@click.option(
+    "--to",
+    "version",
+    metavar="VERSION",
+    help="A prompt version, `NAME@NUMBER`, or the policy `prompt@RUN:NUMBER` of a run.",
+)
+@click.option("--resource", default="system_prompt", show_default=True, help="The resource.")
+@reason_option
+@store_option
+@json_option
+def rollback(*, version: str | None, resource: str, reason: str, path: Path, as_json: bool) -> None:
+    """Publish an earlier prompt again, by default the one before the one in force.
+
+    The policy of a run that learned to choose among prompts goes back to an earlier version too.
+    """
+    from tau_live.prompts.adoption import publish_earlier
+    from tau_live.prompts.policy import is_policy, restore
+
+    with _storing(settings_of(path, changes=True)) as store:
+        if version is not None and is_policy(version):
+            report = restore(store, version, reason=reason, who=operator())
+            point, number_ = version.rpartition(":")[0], report.policy_version
+            if as_json:
+                print_json({"resource": point, "version": number_, "text": None})
+            else:
+                click.echo(f"{point} is at version {number_}, which is {report.policy_sha256}")
+            return
+        number_ = publish_earlier(
+            store, version, prompt_key=resource, reason=reason, who=operator()
+        )
+        published = store.resources.resource(resource, number_)
+    if as_json:
+        print_json({"resource": resource, "version": number_, "text": published.content})
+    else:
+        put_back = prompt_version(str(published.content))
+        click.echo(f"{resource} is at version {number_}, which is {put_back}")
+
+
+@click.command(epilog=epilog("optimize worker", "tau-live optimize worker --store runs.sqlite"))
+@click.option("--run", "run_id", metavar="RUN", help="The run.  [default: the newest]")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
+@store_option
+def worker(*, run_id: str | None, workers: int, path: Path) -> None:
+    """Help a run from another process, until nothing is left or Ctrl-C."""
+    _needs_extra()
+    sys.path.insert(0, "")
+    settings = settings_of(path, changes=True)
+    with _storing(settings) as store:
+        from tau_live.prompts.optimizer import help_run
+
+        run = run_of(store, run_id)
+        loaded = _load(Path(run.config_path), _model_of(run), settings)
+        _check_named(loaded, keys=True)
+        help_run(store, run, loaded, settings=settings, count=workers)
+
+
+for command in (
+    list_, show, prompts, status, _controls("pause"), _controls("resume"), _controls("cancel"),
+    rollback, worker, aliases,
+):  # fmt: skip
+    optimize.add_command(command)

@@ -1,0 +1,219 @@
+"""The prompts that ``tau-live optimize`` adopted, as options of a host's decisions."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tau_live.core.errors import TauLiveError
+from tau_live.core.events import PromptArm
+from tau_live.core.guard import logger, text_of
+from tau_live.core.prompts import (
+    FIRST_SHARE,
+    PromptOffer,
+    exposure_draw,
+    prompt_version,
+    trial_of_prompt,
+)
+from tau_live.core.records import Trial
+from tau_live.core.settings import Settings
+from tau_live.core.settings.tables import DeclaredDecision
+from tau_live.decisions.runs import RunHandle
+from tau_live.store.roles import Store
+
+MOST = 3
+"""How many prompts are offered besides the incumbent."""
+
+RETRY_S = 0.5
+"""Seconds between two attempts to read a store that cannot be read."""
+
+NOT_READ = "prompts_not_read"
+"""The counter of failures to read the store of the prompts."""
+
+
+class PublishedPrompt(NamedTuple):
+    """A prompt as a resource holds it.
+
+    Attributes:
+        version: Its prompt version.
+        text: Its text.
+        state: ``adopted``, ``champion`` or ``withdrawn``; ``None`` if no optimization adopted it.
+        at: Epoch seconds when it was last published.
+    """
+
+    version: str
+    text: str
+    state: str | None
+    at: float
+
+
+class PromptHistory(NamedTuple):
+    """The prompts of one resource, the newest first, each once.
+
+    Attributes:
+        prompts: The prompts.
+    """
+
+    prompts: tuple[PublishedPrompt, ...]
+
+    @property
+    def incumbent(self) -> PublishedPrompt | None:
+        """The newest prompt that is neither on trial nor withdrawn; ``None`` without any."""
+        settled = (prompt for prompt in self.prompts if prompt.state in {None, "champion"})
+        return next(settled, None)
+
+
+def prompt_keys(settings: Settings) -> list[str]:
+    """Return the resources whose prompts are options of a decision."""
+    keys = (declared.prompt_key for declared in settings.decisions)
+    return [key for key in keys if key is not None]
+
+
+def prompt_history(store: Store, key: str) -> PromptHistory:
+    """Return the prompts of a resource, from the store that they are published in."""
+    states = store.optimizations.prompt_states()
+    prompts: dict[str, PublishedPrompt] = {}
+    for resource in store.resources.versions(key):
+        if isinstance(resource.content, str):
+            version, text = prompt_version(resource.content), resource.content
+            prompt = PublishedPrompt(version, text, states.get(version), resource.created_at)
+            prompts.setdefault(version, prompt)
+    return PromptHistory((*prompts.values(),))
+
+
+def is_stopped(trial: Trial, prompt: PublishedPrompt) -> bool:
+    """Whether a prompt was withdrawn here; one that is adopted again later is tried again."""
+    return trial.stopped is not None and trial.changed_at >= prompt.at
+
+
+def prompt_offers(history: PromptHistory, trials: Mapping[str, Trial]) -> tuple[PromptOffer, ...]:
+    """Return the prompts to offer: the incumbent to every rollout, those on trial to a share.
+
+    Args:
+        history: The prompts of a resource.
+        trials: The trials of the live store.
+    """
+    incumbent, offers = history.incumbent, []
+    for prompt in history.prompts:
+        trial = trials.get(trial_of_prompt(prompt.version), Trial(point=""))
+        is_on_trial = trial.stopped is None and 0.0 < (trial.exposure or 0.0) < 1.0
+        is_candidate = prompt.state == "adopted" or (prompt.state != "withdrawn" and is_on_trial)
+        if prompt is incumbent or not is_candidate:
+            continue
+        share = FIRST_SHARE if trial.exposure is None else trial.exposure
+        if trial.stopped is not None:
+            share = 0.0 if is_stopped(trial, prompt) else FIRST_SHARE
+        if share > 0.0 and prompt.text.strip():
+            offers.append(PromptOffer(prompt.version, prompt.text, share))
+    own = [] if incumbent is None or not incumbent.text.strip() else [incumbent]
+    return *(PromptOffer(prompt.version, prompt.text, 1.0) for prompt in own), *offers[:MOST]
+
+
+class Prompts:
+    """The prompts on offer in this process, in memory; deciding never reads a store.
+
+    All methods but ``fill`` are for the writer's thread. While the store of the prompts cannot be
+    read, none is on offer.
+
+    Args:
+        settings: Names the resources, and the store that they are published in.
+        open_: Opens that store, if it is another than the live one, for reading.
+        count: Counts a failure to read it.
+    """
+
+    def __init__(
+        self, settings: Settings, *, open_: Callable[[], Store], count: Callable[[str], None]
+    ) -> None:
+        self._keys = prompt_keys(settings)
+        self._seed = settings.seed
+        self._open = None if settings.prompts_store in {None, settings.store} else open_
+        self._count = count
+        self._store: Store | None = None
+        self._failure: str | None = None
+        self._failed_at = float("-inf")
+        self._offers: Mapping[str, tuple[PromptOffer, ...]] = {}
+        self._filled: tuple[DeclaredDecision, Sequence[PromptOffer], DeclaredDecision] | None = None
+
+    def refresh(self, live: Store) -> None:
+        """Take over what was adopted, withdrawn or exposed to another share."""
+        if self._keys:
+            self._refresh(live)
+
+    def poll(self, live: Store) -> None:
+        """Take over what another store than the live one has changed; cheap if nothing has."""
+        if not self._keys or self._open is None:
+            return
+        store = self._store
+        try:
+            if store is None and time.monotonic() - self._failed_at < RETRY_S:
+                return
+            if store is not None and store.is_there() and not store.has_changed():
+                return
+        except TauLiveError:  # it is read again, which reports it
+            self.close()
+        self._refresh(live)
+
+    def close(self) -> None:
+        """Close the store of the prompts, if it is another than the live one."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _refresh(self, live: Store) -> None:
+        trials = live.trials.trials()
+        try:
+            store = self._other_store() or live
+            self._offers = {
+                key: prompt_offers(prompt_history(store, key), trials) for key in self._keys
+            }
+            self._failure = None
+        except TauLiveError as error:
+            self._offers = {}
+            self.close()
+            self._failed_at = time.monotonic()
+            if text_of(error) != self._failure:
+                self._count(NOT_READ)
+                self._failure = text_of(error)
+                effect = "no prompt is offered"
+                logger().warning("prompts_not_read", error=self._failure, effect=effect)
+
+    def _other_store(self) -> Store | None:
+        if self._open is None:
+            return None
+        if self._store is not None and not self._store.is_there():
+            self.close()
+        if self._store is None:
+            self._store = self._open()
+            self._store.has_changed()
+        return self._store
+
+    def fill(
+        self, handle: RunHandle, declared: DeclaredDecision
+    ) -> tuple[DeclaredDecision, tuple[PromptArm, ...]]:
+        """Return a decision with the prompts on offer as options, and who is offered which.
+
+        A prompt that is withheld from the run is among the options all the same, and not allowed.
+
+        Args:
+            handle: The run, which keeps what it was offered.
+            declared: The decision as declared.
+        """
+        offers = self._offers.get(declared.prompt_key or "", ())
+        if not offers:
+            return declared, ()
+        filled = self._filled
+        if filled is None or filled[0] is not declared or filled[1] is not offers:
+            texts = {offer.version: offer.text for offer in offers}
+            whole = replace(declared, options={**declared.options, **texts})
+            filled = self._filled = declared, offers, whole
+        return filled[2], (*self._arms(handle, offers),)
+
+    def _arms(self, handle: RunHandle, offers: Sequence[PromptOffer]) -> Iterator[PromptArm]:
+        for version, _, share in offers:
+            if share >= 1.0:
+                continue
+            arm = handle.prompts.get(version)
+            if arm is None:  # threads may share a run
+                offered = exposure_draw(self._seed, handle.rollout_id, version) < share
+                arm = handle.prompts.setdefault(version, PromptArm(version, offered, share))
+            yield arm

@@ -1,1 +1,0 @@
-"""The folder that ``tau-live run`` puts first on ``PYTHONPATH``."""

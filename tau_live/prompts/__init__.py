@@ -1,0 +1,1 @@
+"""Prompt optimization: candidates are executed on tasks, and adopted only with paired evidence."""

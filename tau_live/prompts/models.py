@@ -1,0 +1,309 @@
+"""Model calls of an optimization, by pydantic-ai: each is within the budget before it is made."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from contextlib import closing, suppress
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tau_live.core.errors import StoreUnavailableError, TauLiveError
+from tau_live.prompts.budget import Prices, tokens_at_most
+from tau_live.prompts.scorers import load_callable
+from tau_live.store.opening import open_at
+from tau_live.store.records import Limits, OptimizationState
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+FUNCTION = "function/"
+"""Begins a reference to a function in place of a model: ``function/package.module:callable``."""
+
+TEST = "test/"
+"""Begins a reference to pydantic-ai's model for tests."""
+
+RETRIED_STATUS = frozenset({408, 409, 425, 429})
+"""The HTTP statuses below 500 after which a call may be tried again."""
+
+NEVER_PASS = frozenset({"ModelQuotaExceededError", "UserError"})
+"""The names of errors of providers after which waiting would not help."""
+
+MAY_PASS = frozenset(
+    {
+        *("ModelAPIError", "TransportError", "UnexpectedModelBehavior"),
+        *("ConnectionError", "TimeoutError"),
+    }
+)
+"""The names of errors of providers and connections that may pass."""
+
+BUDGET = "budget_exhausted"
+REJECTED = "provider_rejected"
+
+ENDING = frozenset(
+    {OptimizationState.CANCELLING, OptimizationState.CANCELLED, OptimizationState.COMPLETED}
+)
+
+
+class StoppedError(TauLiveError):
+    """The run makes no more calls: it was cancelled, its budget is used up, or a call refused."""
+
+
+class SurroundingsError(TauLiveError):
+    """A call failed for a reason that is not the prompt's; it may be tried again.
+
+    Attributes:
+        retry_after_s: How long the provider asks to wait, in seconds; ``None`` if it does not.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Answer(NamedTuple):
+    """The answer of a model.
+
+    Attributes:
+        text: Its text; empty if there was none.
+        model: The model that answered.
+        input_tokens: As the provider counts them.
+        output_tokens: Likewise.
+        usd: The cost in US dollars; ``None`` if unknown.
+        started_at: Epoch seconds, UTC.
+        ended_at: Likewise.
+        finish_reason: Why it ended; ``None`` if unknown.
+    """
+
+    text: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
+    started_at: float
+    ended_at: float
+    finish_reason: str | None
+
+
+class Models:
+    """The models of a run; safe to use from several threads.
+
+    Args:
+        store: The file of the store.
+        run_id: The run.
+        limits: Its budget.
+        prices: Prices of tokens.
+        timeout_s: The longest time for one call.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        run_id: str,
+        limits: Limits,
+        *,
+        prices: Prices,
+        timeout_s: float | None,
+    ) -> None:
+        self._run_id = run_id
+        self._limits = limits
+        self._prices = prices
+        self._timeout_s = timeout_s
+        self._store = open_at(store)
+        self._using = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connection to the store."""
+        with self._using, closing(self._store):
+            pass
+
+    def call(  # keyword-only but for one
+        self, ref: str, *, system: str, user: str, seed: int, temperature: float, max_tokens: int
+    ) -> Answer:
+        """Ask a model once.
+
+        Args:
+            ref: ``provider/name``, ``function/package.module:callable`` or ``test/NAME``.
+            system: The system prompt; empty for none.
+            user: The message.
+            seed: Passed on to the provider.
+            temperature: Likewise.
+            max_tokens: The most tokens of the answer.
+
+        Raises:
+            StoppedError: The run makes no more calls.
+            SurroundingsError: It may be tried again.
+        """
+        tokens = tokens_at_most(system, user)
+        price = self._prices.usd(ref, tokens, max_tokens)
+        if price is None and self._limits.usd is not None:
+            self.stop(REJECTED, f"the price of {ref} is unknown, and the budget is in US dollars")
+            raise StoppedError(REJECTED)
+        usd = price or 0.0
+        self._reserve(tokens + max_tokens, usd)
+        used, spent = tokens + max_tokens, usd  # of a call whose usage stays unknown
+        started_at = time.time()
+        try:
+            response = run_async(
+                _request(
+                    ref,
+                    system,
+                    user,
+                    settings={"seed": seed, "temperature": temperature, "max_tokens": max_tokens},
+                    timeout_s=self._timeout_s,
+                ),
+                timeout_s=self._timeout_s,
+            )
+            usage = response.usage
+            input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
+            known = None
+            if usage.has_values():
+                used = input_tokens + output_tokens
+                known = self._prices.usd(ref, input_tokens, output_tokens)
+                spent = known or 0.0
+            text = "".join(part.content for part in response.parts if part.part_kind == "text")
+            return Answer(
+                text, ref, input_tokens, output_tokens, known, started_at, time.time(),
+                response.finish_reason,
+            )  # fmt: skip
+        except Exception as error:
+            failure = classify(error)
+            if failure is None:
+                raise
+            used, spent = 0, 0.0
+            if isinstance(failure, StoppedError):
+                self.stop(REJECTED, str(failure))
+            if failure is error:
+                raise
+            raise failure from error
+        finally:
+            with self._using:
+                self._store.optimizations.settle(
+                    self._run_id,
+                    tokens=used,
+                    usd=spent,
+                    tokens_reserved=tokens + max_tokens,
+                    usd_reserved=usd,
+                )
+
+    def stop(self, reason_code: str, error: str) -> None:
+        """Let the run make no more calls, here or in another process."""
+        with self._using, self._store.begin():
+            if self._store.optimizations.run(self._run_id).reason_code not in {BUDGET, REJECTED}:
+                self._store.optimizations.change(self._run_id, reason_code=reason_code, error=error)
+
+    def _reserve(self, tokens: int, usd: float) -> None:
+        with self._using:
+            run = self._store.optimizations.run(self._run_id)
+            if run.state in ENDING or run.reason_code in {BUDGET, REJECTED}:
+                raise StoppedError(run.reason_code or str(run.state))
+            reserved = self._store.optimizations.reserve(
+                self._run_id, self._limits, tokens=tokens, usd=usd
+            )
+        if not reserved:
+            self.stop(BUDGET, "the budget has no room for another model call")
+            raise StoppedError(BUDGET)
+
+
+def classify(error: BaseException) -> TauLiveError | None:
+    """Return what an error means for an item; ``None`` if it is the agent's own.
+
+    Args:
+        error: As raised by a model call, or by an agent's own call of a provider.
+    """
+    if isinstance(error, StoppedError | SurroundingsError):
+        return error
+    message = f"{type(error).__name__}: {error}"
+    if isinstance(error, StoreUnavailableError):
+        return SurroundingsError(message)
+    names = {kind.__name__ for kind in type(error).__mro__}
+    response = getattr(error, "response", None)
+    status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
+    code = status if isinstance(status, int) else 0
+    may_pass = code in RETRIED_STATUS or code >= 500
+    if names & NEVER_PASS or (code >= 400 and not may_pass):
+        return StoppedError(message)
+    if may_pass or (names & MAY_PASS and "ContentFilterError" not in names):
+        return SurroundingsError(message, _retry_after_s(error))
+    return None
+
+
+def _retry_after_s(error: BaseException) -> float | None:
+    """Return how long a provider asks to wait, by its error or the response behind it."""
+    for known in (error, error.__cause__):
+        with suppress(AttributeError, TypeError, ValueError):
+            wanted = getattr(known, "retry_after", None)
+            if wanted is None:
+                wanted = getattr(getattr(known, "response", None), "headers", {}).get("retry-after")
+            seconds = float("nan" if wanted is None else wanted)
+            if isfinite(seconds):
+                return seconds
+    return None
+
+
+@cache
+def model_of(ref: str) -> "Model":
+    """Return the model of a reference.
+
+    Raises:
+        StoppedError: There is no such function, or pydantic-ai knows no such model.
+    """
+    from pydantic_ai.models import infer_model
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.models.test import TestModel
+
+    if ref.startswith(TEST):
+        return TestModel()
+    try:
+        if ref.startswith(FUNCTION):
+            function: Any = load_callable(ref.removeprefix(FUNCTION))
+            return FunctionModel(function, model_name=ref.removeprefix(FUNCTION))
+        return infer_model(ref.replace("/", ":", 1))
+    except Exception as error:
+        raise StoppedError(f"model {ref!r} cannot be used: {error}") from error
+
+
+async def _request(
+    ref: str, system: str, user: str, *, settings: dict[str, Any], timeout_s: float | None
+) -> Any:  # noqa: ANN401  # pydantic-ai's, which is imported late
+    from pydantic_ai.direct import model_request
+    from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
+
+    parts = [SystemPromptPart(system)] if system else []
+    if not ref.startswith((TEST, FUNCTION)):
+        settings["max_retries"] = 0  # each is counted, and ours
+        if timeout_s is not None:
+            settings["timeout"] = timeout_s
+    return await model_request(
+        model_of(ref),
+        [ModelRequest([*parts, UserPromptPart(user)])],
+        model_settings=settings,
+    )
+
+
+_loop_lock = threading.Lock()
+_loops: list[asyncio.AbstractEventLoop] = []
+
+
+def run_async(coroutine: Coroutine[Any, Any, Any], *, timeout_s: float | None) -> Any:  # noqa: ANN401
+    """Run a coroutine in the one event loop of the process's model calls, and return its result.
+
+    Providers' clients belong to a loop, and are shared by all threads.
+
+    Raises:
+        TimeoutError: It took longer than ``timeout_s``; it is cancelled.
+    """
+    with _loop_lock:
+        if not _loops or _loops[0].is_closed():
+            loop = asyncio.new_event_loop()
+            threading.Thread(
+                target=loop.run_forever, name="tau-live-model-calls", daemon=True
+            ).start()
+            _loops[:] = [loop]
+    future = asyncio.run_coroutine_threadsafe(coroutine, _loops[0])
+    try:
+        return future.result(timeout_s)
+    finally:
+        future.cancel()
