@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tau_live.core.files import make_folders, write_whole
+from tau_live.core.sanitize import JsonObject
 from tau_live.prompts.tickets import (
     FIELDS,
     MONEY,
@@ -104,7 +105,7 @@ class Example(NamedTuple):
     output: dict[str, str]
 
 
-def config(seed: int = 0) -> dict[str, object]:
+def config(seed: int = 0) -> JsonObject:
     """Return the demo's config of ``tau-live optimize``; its tickets are drawn by ``seed``."""
     rng = random.Random(f"demo {seed}")  # noqa: S311 - tickets, not secrets
     frequent = [cue for rule in RULES for cue in rule.cues]

@@ -316,7 +316,7 @@ class _Search:
             label = f"s{number}"
             if not self._goes_on(label, len(self._rows)):
                 return
-            found = self._stored(label, partial(self._without, label, line, best))
+            found = self._known_or_new(label, partial(self._without, label, line, best))
             if not found.is_new:
                 continue
             child = self._prompt_of(found.candidate)
@@ -384,11 +384,11 @@ class _Search:
         self, label: str, round_: int, parent: Prompt, examples: Sequence[Example]
     ) -> Proposal:
         """Return the proposal of a label: the stored one, or a new one of critic and editor."""
-        found = self._stored(label, lambda: self._edited(label, round_, parent, examples))
+        found = self._known_or_new(label, lambda: self._edit(label, round_, parent, examples))
         self._empty = self._empty + 1 if found.candidate.state == "empty" else 0
         return found
 
-    def _stored(self, label: str, make: Callable[[], Candidate]) -> Proposal:
+    def _known_or_new(self, label: str, make: Callable[[], Candidate]) -> Proposal:
         candidate = self._known.get(label)
         if candidate is None:
             candidate = self._known[label] = make()
@@ -398,7 +398,7 @@ class _Search:
             self._versions.add(candidate.version)
         return Proposal(candidate, is_new)
 
-    def _edited(
+    def _edit(
         self, label: str, round_: int, parent: Prompt, examples: Sequence[Example]
     ) -> Candidate:
         """Ask critic and editor for a candidate."""
