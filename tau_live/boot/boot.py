@@ -62,6 +62,21 @@ def _is_unwanted() -> bool:
     return is_unwanted_child(os.environ)
 
 
+class Instrumentor:
+    """Attaches where ``opentelemetry-instrument`` would instrument; it loads this by its name.
+
+    It sets no provider, and imports nothing of OpenTelemetry.
+    """
+
+    def instrument(self, **_: object) -> None:
+        """Attach to every known host, as every other door does."""
+        boot("opentelemetry")
+
+    def uninstrument(self, **_: object) -> None:
+        """Put every host back as it was."""
+        detach_hosts()
+
+
 def boot_state() -> tuple[tuple[str, ...], "list[Standing]"]:
     """Return the doors that have fired in this process, and the standings of its hosts."""
     return _State.doors, _State.hosts.standings() if _State.hosts is not None else []
