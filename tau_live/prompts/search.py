@@ -297,10 +297,11 @@ class _Search:
             if not found.is_new:
                 continue
             child = self._prompt_of(found.candidate)
-            if self._gain(child, parent, batch) > NEAR:
+            why = self._fault(child, parent, batch)
+            if why is None:
                 self._screen([child])
             else:
-                self._keep(found.candidate, "rejected", "not better than its parent on a minibatch")
+                self._keep(found.candidate, "rejected", why)
         return None
 
     def shorten(self) -> None:
@@ -327,6 +328,26 @@ class _Search:
             else:
                 self._screen([child])
                 best = rank(self.pool)[0]
+
+    def _fault(self, child: Prompt, parent: Prompt, batch: Sequence[Row]) -> str | None:
+        """Return why a prompt does not join the pool; ``None`` if it does.
+
+        One that helps only where its critic read the answer has learned rows by heart. Where labels
+        are wrong at times, such prompts would win the search.
+
+        Args:
+            child: The prompt.
+            parent: The prompt that it was made from.
+            batch: The rows that the critic read.
+        """
+        if self._gain(child, parent, batch) <= NEAR:
+            return "not better than its parent on a minibatch"
+        read = {row.index for row in batch}
+        unread = [row for row in self._rows if row.index not in read]
+        leaves_room = any(parent.scores.get(row.index, 1.0) < 1.0 for row in unread)
+        if leaves_room and self._gain(child, parent, unread) <= NEAR:
+            return "better only on rows that its critic read"
+        return None
 
     def _gain(self, child: Prompt, parent: Prompt, batch: Sequence[Row]) -> float:
         """Return by how much a prompt is better than its parent on rows, summed."""

@@ -35,6 +35,7 @@ class Bench:
         self.room = 10_000
         self.executed: list[tuple[str, int]] = []
         self.shown: list[str] = []
+        self.read: set[int] = set()
         self.kept: dict[str, Candidate] = {}
 
     def execute(self, prompts: Sequence[Prompt], rows: Sequence[Row]) -> None:
@@ -50,6 +51,7 @@ class Bench:
     def examples(self, prompt: Prompt, rows: Sequence[Row]) -> list[Example]:
         scores = prompt.scores
         known = [row for row in rows if row.index in scores]
+        self.read = {row.index for row in known}
         return [Example(row, "output", scores[row.index], {}) for row in known]
 
     def ask(self, ref: str, *, system: str, user: str, name: str) -> Answer:
@@ -317,6 +319,29 @@ def test_an_edit_that_is_better_on_the_minibatch_is_executed_on_all_rows_once() 
     assert sorted(row for _, row in bench.executed) == [0, 1, 2, 3]
     assert end.pool[0].text == "i1 of (seed)"
     assert bench.kept["i1"].details["search_score"] == 1.0
+
+
+def test_an_edit_that_helps_only_rows_that_its_critic_read_is_not_kept() -> None:
+    bench = Bench(
+        lambda text, row: float(text != "seed" and row in bench.read), by_label,
+        algorithm="reflective", iterations=1, minibatch=2,
+    )  # fmt: skip
+
+    end = bench.run("seed")
+
+    assert [prompt.text for prompt in end.pool] == ["seed"]
+    assert bench.kept["i1"].why == "better only on rows that its critic read"
+
+
+def test_an_edit_that_mends_the_last_wrong_row_is_kept() -> None:
+    bench = Bench(
+        lambda text, row: float(text != "seed" or row != 0), by_label,
+        algorithm="reflective", iterations=8, minibatch=2,
+    )  # fmt: skip
+
+    end = bench.run("seed")
+
+    assert end.pool[0].score == 1.0
 
 
 def test_a_line_that_does_not_help_is_left_out_again() -> None:
