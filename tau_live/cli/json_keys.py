@@ -508,6 +508,10 @@ OPTIMIZATION: Keys = {
     "deprecations**": "deprecated names in use",
     "rl_optimizer**": "the policy that learned to choose among prompts; absent where it is off",
 }
+_OPTIMIZATION_REPORT: Keys = {
+    "failures**": "errors that items failed with, the most frequent first, each with how many",
+    "report**": "scores, evidence, preflight, warnings",
+}
 _OPTIMIZATION_CONTROL: Keys = {
     "schema_version": "1",
     "action": "the command",
@@ -535,11 +539,11 @@ _CANDIDATE: Keys = {
 }
 
 KEYS: Mapping[str, Keys] = {
-    "optimize": {**OPTIMIZATION, "report**": "scores, evidence, preflight, warnings"},
+    "optimize": {**OPTIMIZATION, **_OPTIMIZATION_REPORT},
     "optimize list": {f"runs[].{key}": meaning for key, meaning in OPTIMIZATION.items()},
     "optimize show": {
         **OPTIMIZATION,
-        "report**": "scores, evidence, preflight, warnings",
+        **_OPTIMIZATION_REPORT,
         **{f"lineage[].{key}": meaning for key, meaning in _CANDIDATE.items()},
     },
     "optimize prompts": {

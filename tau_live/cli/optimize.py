@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from difflib import ndiff
 from importlib.util import find_spec
@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from tau_live.cli.aliases import aliases
 from tau_live.cli.commands import DEPRECATIONS, OneLineError
@@ -24,6 +25,7 @@ from tau_live.cli.options import (
     stops,
 )
 from tau_live.cli.output import (
+    STORE,
     facts_of,
     moment,
     number,
@@ -38,10 +40,11 @@ from tau_live.cli.output import (
 )
 from tau_live.cli.status import prompt_text
 from tau_live.core.errors import ConfigError, StoreUnavailableError, TauLiveError
-from tau_live.core.prompts import prompt_of_trial, prompt_version, trial_of_prompt
+from tau_live.core.prompts import prompt_version
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
-from tau_live.learn.promotion.rules import PromptStatus, prompt_status
+from tau_live.learn.promotion.prompts import prompt_statuses
+from tau_live.learn.promotion.rules import PromptStatus
 from tau_live.operate.optimizations import (
     FILE,
     optimization_status,
@@ -49,7 +52,7 @@ from tau_live.operate.optimizations import (
     state_now,
 )
 from tau_live.store.opening import open_at
-from tau_live.store.records import Candidate, Optimization, OptimizationState
+from tau_live.store.records import Optimization, OptimizationState
 from tau_live.store.roles import Store
 
 if TYPE_CHECKING:
@@ -59,6 +62,9 @@ if TYPE_CHECKING:
     from tau_live.prompts.optimizer import Shown
 
 DEFAULT_STORE = Path(".tau/training/store.sqlite")
+DEMO_STORE = Path(".tau/optimize-demo/store.sqlite")
+"""The store of the built-in example, whose prompt is none for live agents."""
+
 STORE_VARIABLE = "TAU_PROMPT_OPTIMIZATION_STORE_SQLITE"
 
 STOPPED = 3
@@ -146,6 +152,9 @@ def optimize(  # noqa: PLR0913  # its options
         raise click.UsageError("--dry-run needs --config FILE", ctx)
     _needs_extra()
     sys.path.insert(0, "")
+    if demo and ctx.get_parameter_source("path") is ParameterSource.DEFAULT:
+        path = DEMO_STORE
+        click.echo(f"store {path}", err=True)
     settings = settings_of(path, changes=not dry_run)
     if resumed is not None:
         with _storing(settings, resumes=True) as store:
@@ -185,9 +194,9 @@ def _end(store: Store, run: Optimization, *, needs: bool, as_json: bool) -> None
     """Print what a run found, and exit with its code."""
     status = optimization_status(store, run)
     if as_json:
-        print_json({**status, "report": run.report})
+        print_json({**status, "failures": _failures(store, run), "report": run.report})
     else:
-        _print_report(store.optimizations.candidates(run.run_id), run, status)
+        _print_report(store, run, status)
     if run.state is not OptimizationState.COMPLETED:
         why = ": ".join(str(part) for part in (run.reason_code, run.error) if part)
         raise OneLineError(f"{run.run_id} {run.state}: {why}")
@@ -216,6 +225,7 @@ def _storing(settings: Settings, *, create: bool = False, resumes: bool = False)
 
 
 def _refuse_if_stopped(store: Store, settings: Settings) -> None:
+    click.get_current_context().meta[STORE] = settings.store  # others have another default
     for stop in stops(store, settings):
         if stop.startswith(("the kill switch", "the gate")):
             click.echo(f"tau-live: {printable(suggest(stop))}", err=True)
@@ -269,9 +279,9 @@ def _check_named(loaded: "Loaded", *, keys: bool) -> None:
 
 
 def _dry_run(loaded: "Loaded", settings: Settings, *, as_json: bool) -> None:
-    knows_prompt = loaded.config.prompt_key in loaded.config.resources
-    if settings.store.exists() and not knows_prompt:
+    if settings.store.exists():
         with closing(open_at(settings.store, read_only=True)) as store:
+            loaded = _warn_of_replaced(store, loaded)
             before = _preflight(store, loaded, settings)
     else:
         before = _preflight(None, loaded, settings)
@@ -290,6 +300,23 @@ def _dry_run(loaded: "Loaded", settings: Settings, *, as_json: bool) -> None:
     else:
         _print_preflight(before, loaded)
         click.echo("the config is valid; nothing was run")
+
+
+def _warn_of_replaced(store: Store, loaded: "Loaded") -> "Loaded":
+    """Warn if a config puts an adopted prompt out of force."""
+    from tau_live.prompts.adoption import replaced
+
+    key, resources = loaded.config.prompt_key, loaded.config.resources
+    version = replaced(store, key, resources)
+    if version is None:
+        return loaded
+    instead = prompt_version(str(resources[key]))
+    warning = (
+        f"'resources' puts {instead} in force in place of {version}, which was adopted: leave "
+        f"'{key}' out to go on from {version}"
+    )
+    click.echo(f"warning: {printable(warning)}", err=True)
+    return loaded._replace(warnings=[*loaded.warnings, warning])
 
 
 def _preflight(store: Store | None, loaded: "Loaded", settings: Settings) -> "Preflight":
@@ -366,6 +393,7 @@ def _begin(  # noqa: PLR0913  # keyword-only but for the run
     """Print what a run takes at most, and begin it."""
     from tau_live.prompts.optimizer import begin, prices_of
 
+    loaded = _warn_of_replaced(store, loaded)
     if not as_json:
         _print_preflight(_preflight(store, loaded, settings), loaded)
     if asks:
@@ -419,10 +447,15 @@ def run_of(store: Store, name: str | None) -> Optimization:
     return newest[0]
 
 
-def _print_report(candidates: Iterable[Candidate], run: Optimization, status: JsonObject) -> None:
+def _print_report(store: Store, run: Optimization, status: JsonObject) -> None:
     """Print what a run found, for people."""
     adoption = status["adoption"] if isinstance(status["adoption"], dict) else {}
-    print_all(facts_of(list(_facts(run, adoption))))
+    candidates = store.optimizations.candidates(run.run_id)
+    failures = [
+        (f"{failure.items:,} items failed", failure.error)
+        for failure in store.optimizations.failures(run.run_id)
+    ]
+    print_all(facts_of([*_facts(run, adoption), *failures]))
     texts = {known.version: known.text or "" for known in candidates if known.version}
     chosen = adoption.get("prompt_version")
     if chosen in texts and chosen != run.incumbent:
@@ -471,6 +504,9 @@ def _facts(run: Optimization, adoption: JsonObject) -> Iterator[tuple[str, objec
         counts = f"{adoption['better']} better, {adoption['worse']} worse"
         found = f"{adoption['delta']:+.3f}{between}, p = {adoption['p_value']:.4g}"
         yield "difference", f"{found}, {adoption['pairs']} pairs: {counts}"
+    if adoption.get("uncosted_why") is not None:
+        rows = f"{adoption['uncosted']} rows"
+        yield "safety unknown", f"on {rows}: {adoption['uncosted_why']}"
     if adoption:
         what = adoption.get("prompt_version") or "nothing"
         reason = str(adoption["reason_code"])
@@ -521,11 +557,11 @@ def show(*, run_id: str | None, path: Path, as_json: bool) -> None:
         run = run_of(store, run_id)
         status = optimization_status(store, run)
         candidates = store.optimizations.candidates(run.run_id)
-    if as_json:
-        known = [_candidate(each) for each in candidates]
-        print_json({**status, "report": run.report, "lineage": known})
-        return
-    _print_report(candidates, run, status)
+        if as_json:
+            lineage, failures = [_plain(each) for each in candidates], _failures(store, run)
+            print_json({**status, "failures": failures, "report": run.report, "lineage": lineage})
+            return
+        _print_report(store, run, status)
     rows = [
         (
             known.label,
@@ -540,10 +576,14 @@ def show(*, run_id: str | None, path: Path, as_json: bool) -> None:
     print_all("", table_of(["label", "prompt", "parent", "score#", "state", "why"], rows))
 
 
-def _candidate(known: object) -> JsonObject:
+def _failures(store: Store, run: Optimization) -> list[JsonObject]:
+    return [failure._asdict() for failure in store.optimizations.failures(run.run_id)]
+
+
+def _plain(record: object) -> JsonObject:
     import msgspec
 
-    fields: JsonObject = msgspec.to_builtins(known)
+    fields: JsonObject = msgspec.to_builtins(record)
     return fields
 
 
@@ -559,16 +599,9 @@ def prompts(*, path: Path, as_json: bool) -> None:
     settings = settings_of(path)
     with _storing(settings) as store:
         candidates = [known for known in store.optimizations.candidates() if known.version]
-        live = {
-            point: prompt_status(store, trial, settings, now=time.time())
-            for point, trial in store.trials.trials().items()
-            if prompt_of_trial(point) is not None
-        }
+        live = prompt_statuses(store, settings, now=time.time())
     if as_json:
-        rows = [
-            {**_candidate(known), "live": live.get(trial_of_prompt(known.version or ""))}
-            for known in candidates
-        ]
+        rows = [{**_plain(known), "live": live.get(known.version or "")} for known in candidates]
         print_json({"prompts": rows})
         return
     for known in candidates:
@@ -580,7 +613,7 @@ def prompts(*, path: Path, as_json: bool) -> None:
                     ("parent", known.parent),
                     ("score", known.details.get("search_score")),
                     ("state", f"{known.state}{f': {known.why}' if known.why else ''}"),
-                    ("live", _live_text(live.get(trial_of_prompt(known.version or "")))),
+                    ("live", _live_text(live.get(known.version or ""))),
                 ]
             ),
             *(safe(f"  {line}") for line in (known.text or "(empty)").splitlines()),
@@ -607,6 +640,8 @@ def _controls(name: str) -> click.Command:
 
         settings = settings_of(path, changes=True)
         with _storing(settings) as store:
+            if name == "resume":
+                _refuse_if_stopped(store, settings)
             run = run_of(store, run_id)
             moved = move(store, run.run_id, name, reason=reason, who=operator())
             run = store.optimizations.run(run.run_id)

@@ -20,7 +20,8 @@ from tau_live.core.settings import Settings
 from tau_live.learn.learner import CATCH_UP_FACTOR, LEASE, report_of
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.learn.promotion.outcomes import agreements
-from tau_live.learn.promotion.rules import prompt_status, trial_status
+from tau_live.learn.promotion.prompts import prompt_statuses
+from tau_live.learn.promotion.rules import trial_status
 from tau_live.operate.alert_rules import growth_times, missing_now, reward_falls
 from tau_live.operate.optimizations import FILE, published_optimization
 from tau_live.operate.records import (
@@ -92,11 +93,7 @@ def status_of(
             for point, trial in trials.items()
             if prompt_of_trial(point) is None
         },
-        prompts={
-            version: prompt_status(store, trial, settings, now=now)
-            for point, trial in trials.items()
-            if (version := prompt_of_trial(point)) is not None
-        },
+        prompts=prompt_statuses(store, settings, now=now),
         retention=_retention(store, settings, now=now),
         processes=attached_processes(store, now=now),
         silent=silent_processes(store, now=now),

@@ -10,6 +10,7 @@ import msgspec
 from tau_live.core.errors import ConflictError, TauLiveError
 from tau_live.core.prompts import META, prompt_version
 from tau_live.core.records import AuditEntry, Resource
+from tau_live.core.sanitize import JsonObject
 from tau_live.prompts.config import Adoption
 from tau_live.prompts.search import Prompt, weighted_mean
 from tau_live.rl.paired import holm, sign_flip_p, t_interval, t_upper_bound
@@ -30,6 +31,7 @@ class Measured:
         scores: Its mean score, by the row's index.
         costs: Its mean safety cost, by the row's index.
         critical: The rows on which it violates safety critically.
+        uncosted: The rows whose safety cost is unknown, each with the reason.
         missing: The rows that can be scored and have no score.
         usd: What each item cost, in US dollars; ``None`` where that is unknown.
         weights: The weights of the rows.
@@ -38,6 +40,7 @@ class Measured:
     scores: dict[int, float] = field(default_factory=dict)
     costs: dict[int, float] = field(default_factory=dict)
     critical: set[int] = field(default_factory=set)
+    uncosted: dict[int, str] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
     usd: list[float | None] = field(default_factory=list)
     weights: dict[int, float] = field(default_factory=dict)
@@ -63,6 +66,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         interval: Of the mean difference, two-sided 95 %, by Student's t; for people.
         cost_ratio: Mean US dollars per item, finalist over incumbent; ``None`` if unknown.
         cost_bound: The one-sided 95 % bound of the mean difference of safety costs.
+        uncosted: Rows whose safety cost is unknown on either side.
+        uncosted_why: Why the first of them is; ``None`` without any.
         alpha: As configured.
         min_delta: As configured.
     """
@@ -78,6 +83,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[float, float] | None = None
     cost_ratio: float | None = None
     cost_bound: float | None = None
+    uncosted: int = 0
+    uncosted_why: str | None = None
     alpha: float
     min_delta: float
 
@@ -139,6 +146,7 @@ def _verdict(
     bound = t_upper_bound(costs) if len(costs) > 1 else (costs[0] if costs else None)
     ratio = _cost_ratio(incumbent.usd, own.usd)
     missing = max(len(incumbent.missing), len(own.missing))
+    uncosted = incumbent.uncosted | own.uncosted
     margin = config.safety_margin
     checks = {
         "leaks_rows": finalist.leaks is not None,
@@ -147,7 +155,8 @@ def _verdict(
         "no_significant_improvement": p_value > config.alpha,
         "below_min_delta": delta is None or delta < config.min_delta,
         "safety_regression": bool(own.critical - incumbent.critical)
-        or (margin is not None and bound is not None and bound > margin),
+        or (margin is not None and bound is not None and bound > margin)
+        or (margin is not None and bool(rows) and len(uncosted) / rows > config.max_missing_share),
         "cost_regression": config.max_cost_ratio is not None
         and (ratio is None or ratio > config.max_cost_ratio),
         "propose_only": config.mode == "propose",
@@ -164,6 +173,8 @@ def _verdict(
         interval=t_interval(differences) if pairs > 1 else None,
         cost_ratio=ratio,
         cost_bound=bound,
+        uncosted=len(uncosted),
+        uncosted_why=uncosted[min(uncosted)] if uncosted else None,
         alpha=config.alpha,
         min_delta=config.min_delta,
     )
@@ -239,6 +250,22 @@ def adopt(  # noqa: PLR0913  # what is written down
             store.optimizations.amend_report(run.run_id, adoption=msgspec.to_builtins(changed))
         return changed
     return verdict
+
+
+def replaced(store: Store, prompt_key: str, resources: JsonObject) -> str | None:
+    """Return the adopted prompt in force that the resources of a config put out of force.
+
+    Args:
+        store: The store.
+        prompt_key: The resource.
+        resources: Those of the config.
+    """
+    latest, text = store.resources.latest().get(prompt_key), resources.get(prompt_key)
+    if latest is None or text is None or latest.content == text:
+        return None
+    version = prompt_version(str(latest.content))
+    is_adopted = store.optimizations.prompt_states().get(version) in {"adopted", "champion"}
+    return version if is_adopted else None
 
 
 def conclude(store: Store, candidate: Candidate, verdict: Verdict, *, state: str) -> None:

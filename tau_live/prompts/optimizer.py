@@ -84,7 +84,7 @@ from tau_live.prompts.policy import (
     why_stopped,
 )
 from tau_live.prompts.rows import Row, rollout_id, without_secrets
-from tau_live.prompts.scorers import can_be_scored
+from tau_live.prompts.scorers import can_be_scored, can_have_cost
 from tau_live.prompts.search import NO_ROOM, Example, Prompt, rank, search
 from tau_live.prompts.worker import (
     POLICY,
@@ -950,6 +950,9 @@ class _Leader:
                 measured.costs[row.index] = sum(costs) / len(costs)
             if any(result.critical for result in results):
                 measured.critical.add(row.index)
+            uncosted = [result for result in results if result.is_scored and result.cost is None]
+            if uncosted and can_have_cost(self.config.scorers, row):
+                measured.uncosted[row.index] = uncosted[0].note
             if scores:
                 measured.scores[row.index] = sum(scores) / len(scores)
             elif can_be_scored(self.config.scorers, row):

@@ -119,6 +119,11 @@ def can_be_scored(scorers: Sequence[Scorer], row: Row) -> bool:
     return all(can_score(scorer, row) for scorer in scorers if counts(scorer))
 
 
+def can_have_cost(scorers: Sequence[Scorer], row: Row) -> bool:
+    """Return whether a row can have a safety cost."""
+    return any(scorer.cost and can_score(scorer, row) for scorer in scorers)
+
+
 def counts(scorer: Scorer) -> bool:
     """Return whether a scorer is part of the score."""
     return not scorer.cost and scorer.weight != 0.0
@@ -335,21 +340,22 @@ def score_of(scorers: Iterable[Scorer], values: Mapping[str, float | None]) -> f
 
 
 def cost_of(scorers: Iterable[Scorer], values: Mapping[str, float | None]) -> float | None:
-    """Return the safety cost of an item: the largest of its known costs.
+    """Return the safety cost of an item: the largest of its costs.
 
     Args:
         scorers: All scorers.
-        values: The value of each, by its label.
+        values: The value of each, by its label; a cost that its row cannot have is left out.
 
     Returns:
-        A number in ``[0, 1]``; ``None`` if no cost is known.
+        A number in ``[0, 1]``; ``None`` if there is no cost, or one is unknown.
 
     Raises:
         ScoreError: A cost is not in ``[0, 1]``.
     """
-    costs = [(scorer.label, values.get(scorer.label)) for scorer in scorers if scorer.cost]
+    labels = [scorer.label for scorer in scorers if scorer.cost and scorer.label in values]
+    costs = [(label, values[label]) for label in labels]
     known = [_within_unit(label, cost) for label, cost in costs if cost is not None]
-    return max(known, default=None)
+    return max(known, default=None) if len(known) == len(costs) else None
 
 
 def _within_unit(name: str, value: float) -> float:
@@ -460,7 +466,7 @@ class Scoring:
         found = {
             scorer.label: value_of(scorer, output, row, ask=self._asking(scorer, seed))
             for scorer in self._scorers
-            if scorer.cost or not own
+            if (can_score(scorer, row) if scorer.cost else not own)
         }
         values = {label: value.value for label, value in found.items()}
         notes = {label: value.why for label, value in found.items() if value.why is not None}

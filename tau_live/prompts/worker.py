@@ -151,6 +151,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         """Why the agent failed, or its score is none; ``None`` if neither."""
         return self.notes.get(AGENT) or self.notes.get(SCORER)
 
+    @property
+    def is_scored(self) -> bool:
+        """Whether the agent answered, and the answer has a score."""
+        return self.score is not None and self.failure is None
+
+    @property
+    def note(self) -> str:
+        """Why values are unknown, by scorer."""
+        unknown = [name for name, value in self.scores.items() if value is None]
+        return "; ".join(f"{name}: {self.notes.get(name, 'unknown')}" for name in unknown)
+
 
 class Item:
     """One execution of a prompt on a row, as an agent sees it.

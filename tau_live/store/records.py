@@ -227,6 +227,18 @@ class Limits(NamedTuple):
     usd: float | None = None
 
 
+class ItemFailure(NamedTuple):
+    """An error that items of an optimization failed with.
+
+    Attributes:
+        error: What their last attempts raised, or why they ended.
+        items: How many.
+    """
+
+    error: str
+    items: int
+
+
 class ItemCounts(NamedTuple):
     """How many items an optimization has.
 

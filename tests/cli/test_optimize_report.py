@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tau_live.core.prompts import prompt_version
 from tests.cli.conftest import Run
 from tests.prompts.agents import FOLDER
 from tests.prompts.stubs import PROMPT, REF, RULE, rows
@@ -68,6 +69,33 @@ def test_a_run_that_must_adopt_and_does_not_exits_with_4(run: Run, tmp_path: Pat
     assert found.exit_code == 4
     assert "nothing: no_candidate" in found.output
     assert run("optimize", "--config", config, "--yes").exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_errors_of_items_are_reported(run: Run, tmp_path: Path) -> None:
+    config = written(tmp_path / "config.json", agent="tests.prompts.stubs:failing_agent")
+
+    found = run("optimize", "--config", config, "--yes")
+    shown: Any = json.loads(run("optimize", "show", "--json").stdout)
+
+    [failure] = shown["failures"]
+    assert failure["error"] == "KeyError: 'customer'"
+    assert f"{failure['items']} items failed" in found.output
+
+
+@pytest.mark.slow
+def test_a_config_that_puts_an_adopted_prompt_out_of_force_is_warned_of(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    assert run("optimize", "--config", config, "--yes").exit_code == 0
+    without = written(tmp_path / "without.json", resources={})
+
+    again = run("optimize", "--config", config, "--dry-run")
+    goes_on = run("optimize", "--config", without, "--dry-run")
+
+    version, instead = prompt_version(f"{PROMPT}\n{RULE}"), prompt_version(PROMPT)
+    assert f"warning: 'resources' puts {instead} in force in place of {version}" in again.stderr
+    assert "warning" not in goes_on.stderr
 
 
 def test_a_dry_run_writes_nothing(run: Run, config: Path, tmp_path: Path) -> None:

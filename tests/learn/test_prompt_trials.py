@@ -1,6 +1,7 @@
 """A prompt offered against a prompt withheld: how it climbs, is withdrawn, and is replaced."""
 
 from contextlib import closing
+from dataclasses import replace as replace_settings
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from tau_live.learn.promotion.rules import EVERY, Move, prompt_step
 from tau_live.operate.alert_rules import AlertKind
 from tau_live.operate.alert_rules import moves as incidents
 from tau_live.operate.status import status_of
+from tau_live.prompts.adoption import publish_earlier
 from tau_live.rl.sequential import Difference, Interval
 from tau_live.rl.verdict import Finding, Rule, Verdict
 from tau_live.store.opening import open_at
@@ -91,6 +93,26 @@ def test_a_worse_prompt_is_withdrawn_with_an_alert_and_the_one_before_is_in_forc
     assert (incident.kind, incident.subject) == (
         AlertKind.PROMPT_WITHDRAWN, trial_of_prompt(worse),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_prompt_that_was_rolled_back_is_shown_as_withdrawn(
+    store: SqliteStore, settings: Settings, tmp_path: Path, elsewhere: bool
+) -> None:
+    path = tmp_path / "prompts.sqlite" if elsewhere else settings.store
+    settings = replace_settings(settings, prompts_store=path)
+    with closing(open_at(path)) as prompts:
+        publish(prompts, FIRST)
+        better = adopt(prompts, BETTER)
+        store.trials.save(
+            Trial(point=trial_of_prompt(better), exposure=FIRST_SHARE, revision=1)
+        )  # fmt: skip
+        before = status_of(store, settings, now=NOW, enabled=True).prompts[better].state
+
+        publish_earlier(prompts, None, prompt_key=KEY, reason="complaints", who="anna")
+
+    after = status_of(store, settings, now=NOW, enabled=True).prompts[better].state
+    assert (before, after) == ("trial", "withdrawn")
 
 
 HARM = DeclaredReward(name="harm", cost=True, critical=1.0)

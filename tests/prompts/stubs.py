@@ -55,6 +55,10 @@ def seed_agent(row: Any, resources: Any, item: Any) -> str:
     return str(item.seed)
 
 
+def failing_agent(row: Any, resources: Any, item: Any) -> str:
+    raise KeyError("customer")
+
+
 def bracket_cost(output: str, row: Any) -> float:
     return float("[" in output)
 

@@ -165,6 +165,29 @@ def test_a_critical_violation_of_both_is_no_regression() -> None:
     assert verdicts(incumbent, [finalist], 20, Adoption(), seed=0)[0].reason_code == "adopted"
 
 
+@pytest.mark.parametrize(
+    ("uncosted", "margin", "reason_code"),
+    [
+        pytest.param(20, 0.05, "safety_regression", id="an unknown safety cost is not a safe one"),
+        pytest.param(1, 0.05, "safety_regression", id="one of 20 is too many"),
+        pytest.param(20, None, "adopted", id="no margin"),
+    ],
+)
+@pytest.mark.parametrize("side", ["incumbent", "finalist"])
+def test_safety_that_is_unknown_is_no_evidence(
+    uncosted: int, margin: float | None, reason_code: str, side: str
+) -> None:
+    incumbent, own = measured([0.0] * 20), measured([1.0] * 20)
+    unknown = incumbent if side == "incumbent" else own
+    unknown.uncosted = dict.fromkeys(range(uncosted), "cost: ValueError: oops")
+    finalist = Finalist(Prompt("p-1", "text", "r1-p1-c1", 1), own, None)
+
+    found = verdicts(incumbent, [finalist], 20, Adoption(safety_margin=margin), seed=0)[0]
+
+    assert found.reason_code == reason_code
+    assert (found.uncosted, found.uncosted_why) == (uncosted, "cost: ValueError: oops")
+
+
 @pytest.mark.slow
 def test_equal_prompts_are_adopted_as_seldom_as_alpha_promises() -> None:
     adopted = 0
@@ -279,6 +302,29 @@ def test_incumbent_and_finalist_take_turns_on_the_same_rows_with_the_same_seeds(
     )
     assert old == new
     assert len({*old.values()}) == 60
+
+
+@pytest.mark.slow
+def test_a_prompt_is_not_adopted_if_the_scorer_of_safety_fails(optimize: Optimize) -> None:
+    ended = optimize(
+        scorers=[
+            {"name": "exact_match"},
+            {"name": "python", "callable": "tests.prompts.agents:failing_score", "cost": True},
+        ]
+    )
+
+    assert ended.adoption["reason_code"] == "safety_regression"
+    assert ended.adoption["uncosted"] == 30
+    assert "python:tests.prompts.agents:failing_score: " in ended.adoption["uncosted_why"]
+    assert ended.prompt == PROMPT
+
+
+@pytest.mark.slow
+def test_the_errors_that_items_failed_with_are_counted(optimize: Optimize) -> None:
+    ended = optimize(agent="tests.prompts.stubs:failing_agent", search={"algorithm": "none"})
+
+    found = ended.store.optimizations.failures(ended.run.run_id)
+    assert found == [("KeyError: 'customer'", 10)]
 
 
 PRICE = DeclaredPrice(model=f"{REF}task_model".removeprefix("function/"), input=1.0, output=1.0)

@@ -246,6 +246,7 @@ BOTH = (
         ({"exact_match": 0.0, "contains": 1.0, "number": 1.0, "json_equal": 0.5}, 0.25, 0.5),
         ({"exact_match": 1.0, "contains": 1.0, "json_equal": 0.5, "python:a:b": 0.75}, 1.0, 0.75),
         ({"exact_match": 1.0, "contains": None, "json_equal": None}, None, None),
+        ({"exact_match": 1.0, "contains": 1.0, "json_equal": 0.5, "python:a:b": None}, 1.0, None),
         ({"exact_match": 1.0, "other": 5.0}, None, None),
     ],
 )

@@ -22,7 +22,13 @@ from tau_live.decisions.prompts import (
     prompt_history,
     prompt_keys,
 )
-from tau_live.learn.promotion.rules import Move, keep_prompt, retry_prompt
+from tau_live.learn.promotion.rules import (
+    Move,
+    PromptStatus,
+    keep_prompt,
+    retry_prompt,
+    trial_status,
+)
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
 
@@ -178,3 +184,63 @@ def _publish_incumbent(
         return
     meta = {"prompt_version": incumbent.version, "rolled_back_at": now}
     prompts.resources.publish({key: incumbent.text, META + key: meta}, at=now)
+
+
+def published_states(live: Store, settings: Settings) -> dict[str, str]:
+    """Return the state of each prompt that was adopted, as the store of the prompts has it.
+
+    None is known if that is another store, and cannot be read.
+    """
+    path = settings.prompts_store
+    if path is None or path == settings.store:
+        return live.optimizations.prompt_states()
+    try:
+        with closing(open_at(path, read_only=True)) as prompts:
+            return prompts.optimizations.prompt_states()
+    except StoreError:
+        return {}
+
+
+def prompt_statuses(store: Store, settings: Settings, *, now: float) -> dict[str, PromptStatus]:
+    """Return the status of each prompt that is or was on trial, by prompt version."""
+    trials = {prompt_of_trial(point): each for point, each in store.trials.trials().items()}
+    states = published_states(store, settings) if trials.keys() - {None} else {}
+    return {
+        version: _prompt_status(store, trial, settings, state=states.get(version), now=now)
+        for version, trial in trials.items()
+        if version is not None
+    }
+
+
+def _prompt_status(
+    store: Store, trial: Trial, settings: Settings, *, state: str | None, now: float
+) -> PromptStatus:
+    """Return the status of a prompt version's trial.
+
+    Args:
+        store: The store of the trials.
+        trial: The trial.
+        settings: Ranges, deadlines, margins.
+        state: The state of the prompt where it was published; ``None`` if that is unknown.
+        now: Epoch seconds.
+    """
+    known = trial_status(store, trial, settings, now=now)
+    lift, (lower, upper) = known.difference.get("estimate"), known.bounds
+    states = {
+        "withdrawn": trial.stopped is not None or state == "withdrawn",
+        "champion": known.exposure == 1.0,
+        "replaced": trial.kept > 0,
+        "retired": known.exposure == 0.0,
+    }
+    return PromptStatus(
+        state=next((state for state, holds in states.items() if holds), "trial"),
+        exposure=known.exposure,
+        offered=known.rollouts["learner"],
+        withheld=known.rollouts["control"],
+        lift=None if lift is None else float(lift),
+        lower=lower,
+        upper=upper,
+        verdict=known.verdict,
+        why=trial.stopped or (known.why if 0.0 < known.exposure < 1.0 else None),
+        uncounted=known.uncounted,
+    )

@@ -506,30 +506,6 @@ class PromptStatus(msgspec.Struct, frozen=True, kw_only=True):
     uncounted: int
 
 
-def prompt_status(store: Store, trial: Trial, settings: Settings, *, now: float) -> PromptStatus:
-    """Return the status of a prompt version's trial."""
-    known = trial_status(store, trial, settings, now=now)
-    lift, (lower, upper) = known.difference.get("estimate"), known.bounds
-    states = {
-        "withdrawn": trial.stopped is not None,
-        "champion": known.exposure == 1.0,
-        "replaced": trial.kept > 0,
-        "retired": known.exposure == 0.0,
-    }
-    return PromptStatus(
-        state=next((state for state, holds in states.items() if holds), "trial"),
-        exposure=known.exposure,
-        offered=known.rollouts["learner"],
-        withheld=known.rollouts["control"],
-        lift=None if lift is None else float(lift),
-        lower=lower,
-        upper=upper,
-        verdict=known.verdict,
-        why=trial.stopped or (known.why if 0.0 < known.exposure < 1.0 else None),
-        uncounted=known.uncounted,
-    )
-
-
 def trial_status(store: Store, trial: Trial, settings: Settings, *, now: float) -> TrialStatus:
     """Return the status of a trial."""
     tally, trial = trial.tally, _as_assigned(store, trial)

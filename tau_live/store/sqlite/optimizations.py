@@ -11,12 +11,16 @@ from tau_live.core.sanitize import JsonObject
 from tau_live.store.records import (
     Candidate,
     ItemCounts,
+    ItemFailure,
     Limits,
     Optimization,
     OptimizationState,
 )
 from tau_live.store.sqlite.connection import Connection, Value, json_of
 from tau_live.store.sqlite.rows import columns_of, columns_of_row, record_of, sound
+
+MOST_FAILURES = 3
+"""The most errors of items that a report names."""
 
 OPTIMIZING: Sequence[str] = (
     """
@@ -101,6 +105,15 @@ select count(*), coalesce(sum(status = 'succeeded'), 0), coalesce(sum(status = '
     coalesce(sum(status = 'cancelled'), 0), coalesce(sum(max(attempt_count - 1, 0)), 0),
     coalesce(sum(status = 'failed' and output is null), 0)
 from rollouts where queue = :run_id and mode is not null
+"""
+
+
+FAILURES = """
+select coalesce(error_message, 'unknown') as error, count(*) as items
+from rollouts join attempts
+    on attempts.rollout_seq = rollouts.seq and attempts.number = rollouts.attempt_count
+where queue = :run_id and mode is not null and rollouts.status = 'failed'
+group by error order by items desc, error limit :most
 """
 
 
@@ -226,6 +239,11 @@ class SqliteOptimizations:
         """Return how many items a run has, by what became of them."""
         row = self._connection.row(COUNT_ITEMS, {"run_id": run_id})
         return columns_of_row(ItemCounts, "rollouts", row or (), key=run_id)
+
+    def failures(self, run_id: str, *, most: int = MOST_FAILURES) -> list[ItemFailure]:
+        """Return the errors that items of a run failed with, the most frequent first."""
+        rows = self._connection.rows(FAILURES, {"run_id": run_id, "most": most})
+        return [ItemFailure(row["error"], row["items"]) for row in rows]
 
     def late_results(self, run_id: str) -> int:
         """Return how many results of its attempts came too late to count."""
