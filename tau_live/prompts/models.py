@@ -1,16 +1,22 @@
 """Model calls of an optimization, by pydantic-ai: each is within the budget before it is made."""
 
 import asyncio
+import errno
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import closing, suppress
+from email.message import Message
+from email.utils import parsedate_to_datetime
 from functools import cache
 from math import isfinite
 from pathlib import Path
+from socket import gaierror
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.error import HTTPError, URLError
 
-from tau_live.core.errors import StoreUnavailableError, TauLiveError
+from tau_live.core.errors import StoreUnavailableError, TauLiveError, pass_on
+from tau_live.core.guard import text_of
 from tau_live.prompts.budget import Prices, tokens_at_most
 from tau_live.prompts.scorers import load_callable
 from tau_live.store.opening import open_at
@@ -33,11 +39,25 @@ NEVER_PASS = frozenset({"ModelQuotaExceededError", "UserError"})
 
 MAY_PASS = frozenset(
     {
-        *("ModelAPIError", "TransportError", "UnexpectedModelBehavior"),
-        *("ConnectionError", "TimeoutError"),
+        *("APIConnectionError", "ClientConnectionError", "ConnectionError", "HTTPClientError"),
+        *("MaxRetryError", "ModelAPIError", "Timeout", "TimeoutError", "TransportError"),
+        "UnexpectedModelBehavior",
     }
 )
 """The names of errors of providers and connections that may pass."""
+
+UNREACHABLE = frozenset(
+    {errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH}
+)
+"""The numbers of errors of the network that Python has no class for."""
+
+PROVIDERS = frozenset(
+    {
+        *("anthropic", "azure", "botocore", "cohere", "google", "groq", "huggingface_hub"),
+        *("litellm", "mistralai", "openai", "pydantic_ai", "xai_sdk"),
+    }
+)
+"""The packages whose errors are those of a provider, also where an agent raises them."""
 
 BUDGET = "budget_exhausted"
 REJECTED = "provider_rejected"
@@ -207,39 +227,95 @@ class Models:
             raise StoppedError(BUDGET)
 
 
-def classify(error: BaseException) -> TauLiveError | None:
+def classify(error: BaseException, *, by_agent: bool = False) -> TauLiveError | None:
     """Return what an error means for an item; ``None`` if it is the agent's own.
 
     Args:
-        error: As raised by a model call, or by an agent's own call of a provider.
+        error: As raised by a model call, or by an agent.
+        by_agent: Whether an agent raised it. Then only a provider's refusal ends the run: an agent
+            may ask others than models, and a model that breaks its rules is a bad prompt's.
     """
     if isinstance(error, StoppedError | SurroundingsError):
         return error
-    message = f"{type(error).__name__}: {error}"
+    if isinstance(error, BaseExceptionGroup):
+        return _classify_all(error.exceptions, by_agent=by_agent)
+    message = f"{type(error).__name__}: {text_of(error)}"
     if isinstance(error, StoreUnavailableError):
         return SurroundingsError(message)
-    names = {kind.__name__ for kind in type(error).__mro__}
-    response = getattr(error, "response", None)
-    status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
-    code = status if isinstance(status, int) else 0
+    kinds = type(error).__mro__
+    names = {kind.__name__ for kind in kinds}
+    code = _status_of(error)
     may_pass = code in RETRIED_STATUS or code >= 500
-    if names & NEVER_PASS or (code >= 400 and not may_pass):
+    of_provider = not by_agent or any(kind.__module__.split(".")[0] in PROVIDERS for kind in kinds)
+    if of_provider and (names & NEVER_PASS or (code >= 400 and not may_pass)):
         return StoppedError(message)
-    if may_pass or (names & MAY_PASS and "ContentFilterError" not in names):
+    passing = MAY_PASS - {"UnexpectedModelBehavior"} if by_agent else MAY_PASS
+    is_network = names & passing and "ContentFilterError" not in names
+    if may_pass or is_network or _is_unreachable(error):
         return SurroundingsError(message, _retry_after_s(error))
     return None
+
+
+def _classify_all(errors: Iterable[BaseException], *, by_agent: bool) -> TauLiveError | None:
+    """Return what errors mean that were raised together: one of the agent's own decides."""
+    found = [classify(error, by_agent=by_agent) for error in errors]
+    if None in found:
+        return None
+    return next((each for each in found if isinstance(each, StoppedError)), found[0])
+
+
+def _status_of(error: BaseException) -> int:
+    """Return the HTTP status of an error; 0 without any."""
+    response = _attribute(error, "response")
+    found = (
+        _attribute(error, "status_code"),
+        _attribute(response, "status_code"),
+        error.code if isinstance(error, HTTPError) else None,
+    )
+    return next((status for status in found if isinstance(status, int) and status), 0)
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Return whether a network or a name of a host cannot be reached."""
+    if isinstance(error, URLError) and isinstance(error.reason, BaseException):
+        return classify(error.reason, by_agent=True) is not None
+    return isinstance(error, gaierror) or (
+        isinstance(error, OSError) and error.errno in UNREACHABLE
+    )
+
+
+def _attribute(value: object, name: str) -> object:
+    """Return an attribute of what a stranger made; ``None`` if it has none or raises."""
+    try:
+        return getattr(value, name, None)
+    except Exception as error:  # noqa: BLE001  # a property of a stranger
+        pass_on(error)
+        return None
 
 
 def _retry_after_s(error: BaseException) -> float | None:
     """Return how long a provider asks to wait, by its error or the response behind it."""
     for known in (error, error.__cause__):
-        with suppress(AttributeError, TypeError, ValueError):
-            wanted = getattr(known, "retry_after", None)
-            if wanted is None:
-                wanted = getattr(getattr(known, "response", None), "headers", {}).get("retry-after")
-            seconds = float("nan" if wanted is None else wanted)
-            if isfinite(seconds):
-                return seconds
+        seconds = _seconds_of(_attribute(known, "retry_after"))
+        for answer in (known, _attribute(known, "response")):
+            headers = _attribute(answer, "headers")
+            if seconds is None and isinstance(headers, Mapping | Message):
+                seconds = _seconds_of(headers.get("retry-after"))
+        if seconds is not None:
+            return seconds
+    return None
+
+
+def _seconds_of(wanted: object) -> float | None:
+    """Return the seconds of a ``Retry-After``, which may be a date; ``None`` for a past one."""
+    if not isinstance(wanted, str | int | float):
+        return None
+    with suppress(ValueError, OverflowError):
+        seconds = float(wanted)
+        return seconds if isfinite(seconds) else None
+    with suppress(ValueError, TypeError, OverflowError):
+        left = parsedate_to_datetime(str(wanted)).timestamp() - time.time()
+        return left if left > 0.0 else None
     return None
 
 

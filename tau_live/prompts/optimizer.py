@@ -29,6 +29,7 @@ from tau_live.core.records import (
     RolloutConfig,
     RolloutMode,
     RolloutQuery,
+    RolloutStatus,
 )
 from tau_live.core.redaction import scrub_text
 from tau_live.core.sanitize import JsonObject
@@ -99,7 +100,13 @@ from tau_live.prompts.worker import (
 )
 from tau_live.rl.paired import t_interval
 from tau_live.store.opening import open_at
-from tau_live.store.records import Candidate, Limits, Optimization, OptimizationState
+from tau_live.store.records import (
+    Candidate,
+    Condition,
+    Limits,
+    Optimization,
+    OptimizationState,
+)
 from tau_live.store.roles import Store
 
 LEASE = "optimize:"
@@ -111,8 +118,8 @@ WATCH_S = 0.25
 PUBLISH_S = 1.0
 EXPIRE_S = 1.0
 STOP_S = 10.0
-MOST_FAILURES = 10
-"""Looks at the store in a row that fail before the run does."""
+MOST_FAILING_S = 30.0
+"""For how long the store may fail before the run does."""
 
 IDS_AT_ONCE = 500
 
@@ -305,10 +312,19 @@ def resume(store: Store, run_id: str, *, who: str) -> JsonObject:
         store.optimizations.amend_report(
             run_id, recovery=recovery, limits=_limits_of_resumed(run)._asdict()
         )
+        if not _has_helpers(store, run_id):
+            store.optimizations.change(run_id, tokens_reserved=0, usd_reserved=0.0)
     with suppress(OSError):
         content = json.dumps(recovery, indent=2).encode()
         write_whole(store.path.with_name(RECOVERY), content + b"\n")
     return recovery
+
+
+def _has_helpers(store: Store, run_id: str) -> bool:
+    """Return whether another process works on an item of a run, and may await a model."""
+    working = [RolloutStatus.PREPARING.value, RolloutStatus.RUNNING.value]
+    items = Condition("queue", "is", run_id), Condition("status", "in", working)
+    return bool(store.find(Rollout, *items, limit=1).total)
 
 
 def _limits_of_resumed(run: Optimization) -> Limits:
@@ -371,10 +387,11 @@ def lead(
     finally:
         keeper.stop()
         if outcome:
-            columns: Outcome = {"reason_code": None, **outcome}
-            store.optimizations.change(run.run_id, **columns, ended_at=time.time())
-            store.leases.release(LEASE + run.run_id, this_process())
-            publish(store, run.run_id)
+            with suppress(StoreUnavailableError):  # whoever looks finds that its process died
+                columns: Outcome = {"reason_code": None, **outcome}
+                store.optimizations.change(run.run_id, **columns, ended_at=time.time())
+                store.leases.release(LEASE + run.run_id, this_process())
+                publish(store, run.run_id)
     return store.optimizations.run(run.run_id)
 
 
@@ -1032,20 +1049,18 @@ class _Leader:
         """
         pause_s = self.config.completion_poll_interval_ms / 1000
         longest_s, waited_s, failures = self.config.completion_timeout_secs, 0.0, 0
-        state = State.RUNNING
+        state, worked_at = State.RUNNING, time.monotonic()
         while True:
             began = time.monotonic()
             try:
                 is_open = self._open()
-                state, failures = (
-                    self._look(shows=not is_open),
-                    0,
-                )  # also at the end: a stop may be what made it
+                state = self._look(shows=not is_open)  # also at the end: a stop may have made it
+                failures, worked_at = 0, began
                 if not is_open:
                     return
-            except StoreUnavailableError:  # each waits for seconds before it fails
+            except StoreUnavailableError:
                 failures += 1
-                if failures == MOST_FAILURES:
+                if began - worked_at > MOST_FAILING_S or not self._store.is_there():
                     raise
             time.sleep(poll_backoff_s(failures, pause_s) if failures else pause_s)
             if state is not State.PAUSED:
@@ -1083,9 +1098,11 @@ class _Leader:
         """
         now = time.monotonic()
         if now - self._expired_at >= EXPIRE_S:
-            self._expired_at = now
+            if not self._store.is_there():
+                raise StoreUnavailableError(f"the store {self._store.path} was removed")
             self._store.queue.expire()
             take_lead(self._store, self._run.run_id)  # a machine that slept has lost it
+            self._expired_at = now
         run = self._store.optimizations.run(self._run.run_id)
         if (
             shows or now - self._shown_at >= WATCH_S

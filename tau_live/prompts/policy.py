@@ -40,6 +40,7 @@ from tau_live.core.records import (
     PolicyVersion,
     RolloutStatus,
 )
+from tau_live.core.redaction import clean_id
 from tau_live.core.sanitize import JsonObject, Limits, mapping
 from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
@@ -231,7 +232,7 @@ class ItemDecisions:
         )  # fmt: skip
 
     def _note(self, point: str, offer: Offer, context: Features, choice: PolicyChoice) -> Decision:
-        names, claim = offer.names, self._claim
+        names, claim = tuple(map(clean_id, offer.names)), self._claim
         features = {
             name: without_secrets({**row})
             for name, row in zip(names, offer.features, strict=True)
@@ -241,7 +242,7 @@ class ItemDecisions:
             rollout_id=claim.rollout.rollout_id,
             attempt=claim.attempt.number,
             ordinal=next(self._ordinals),
-            point=point_of(point, claim.rollout.queue or ""),
+            point=point_of(clean_id(point), claim.rollout.queue or ""),
             options=names,
             allowed=_select(names, offer.allowed),
             exploit_only=_select(names, offer.explored, has=False),

@@ -15,6 +15,7 @@ import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from tau_live.core.errors import ConfigError, ScoreError, pass_on
+from tau_live.core.guard import text_of
 from tau_live.core.redaction import scrub_text
 from tau_live.core.reward_rules import hard_gates, penalties, total_after_safety
 from tau_live.core.sanitize import JsonObject
@@ -275,12 +276,13 @@ def load_callable(ref: str) -> Callable[..., object]:
 def _call(score: Callable[..., object], output: str, row: Row) -> Value:
     try:
         value = score(output, row)
+        number = float(value) if isinstance(value, Real) else math.nan
     except Exception as error:  # noqa: BLE001  # the user's own code
         pass_on(error)
-        return Value(None, f"{type(error).__name__}: {error}")
-    if not isinstance(value, Real) or not math.isfinite(value):
+        return Value(None, f"{type(error).__name__}: {text_of(error)}")
+    if not math.isfinite(number):
         return Value(None, f"it must return a finite number, got {show_value(value)}")
-    return Value(float(value))
+    return Value(number)
 
 
 _JUDGE = """\
@@ -373,7 +375,7 @@ def agent_scores(scores: JsonObject) -> dict[str, float]:
     for name in scores:
         if name in TELEMETRY:
             raise ScoreError("telemetry_score", f"'{name}' is telemetry, and no score")
-    return {str(name): _finite(name, value) for name, value in scores.items()}
+    return {scrub_text(str(name)): _finite(name, value) for name, value in scores.items()}
 
 
 def _finite(name: str, value: object) -> float:

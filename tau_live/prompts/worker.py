@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import closing, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from tau_live.core.errors import (
     StoreUnavailableError,
     TauLiveError,
 )
+from tau_live.core.guard import text_of
 from tau_live.core.processes import this_process
 from tau_live.core.prompts import canonical_json
 from tau_live.core.records import (
@@ -59,6 +61,8 @@ BACKOFF_FACTOR = 8
 
 RETRY_S = 0.5
 LONGEST_RETRY_S = 30.0
+LONGEST_OUTPUT = 1_000_000
+LONGEST_WHY = 1_000
 LONGEST_WAIT_S = 300.0
 """The longest pause that a provider may ask for."""
 
@@ -234,7 +238,7 @@ def seed_from(seed: int, *names: object) -> int:
     return int.from_bytes(hashlib.sha256(canonical_json([seed, *names])).digest()[:4]) >> 1
 
 
-def text_of(row: Row) -> str:
+def text_of_row(row: Row) -> str:
     """Return the message for a row: its prompt, or its input as JSON."""
     return canonical_json(row.input).decode() if row.prompt is None else row.prompt
 
@@ -346,9 +350,10 @@ class _Worker:
                 self._active[self._id] = claim.rollout.rollout_id, claim.attempt.number
                 try:
                     self._execute(store, claim)
-                except StoreUnavailableError as error:  # without heartbeats it is tried again
+                except (StoreUnavailableError, ValueError, TypeError) as error:
+                    # without heartbeats it is tried again, and then missing
                     structlog.get_logger("tau_live").warning(
-                        "item_not_stored", rollout_id=claim.rollout.rollout_id, error=str(error)
+                        "item_not_stored", rollout_id=claim.rollout.rollout_id, error=text_of(error)
                     )
                 finally:
                     self._active.pop(self._id, None)
@@ -359,7 +364,9 @@ class _Worker:
         if optimizations.state(self._plan.run_id) not in WORKING:
             return None
         claim = store.queue.claim(self._id, queues=[self._plan.run_id])
-        if claim is not None and not optimizations.begin_item(self._plan.run_id, self._plan.limits):
+        if claim is None or claim.attempt.number > 1:  # it has its room
+            return claim
+        if not optimizations.begin_item(self._plan.run_id, self._plan.limits):
             self._models.stop(BUDGET, "the budget has no room for another item")
             claim.queue.cancel(claim.rollout.rollout_id, number=claim.attempt.number)
             return None
@@ -401,12 +408,33 @@ class _Worker:
         return decisions
 
     def _outcome(self, row: Row, item: Item) -> "Result | BaseException":
-        """Return the result of an item, or the error that made it miss one."""
+        """Return the result of an item, or the error that made it miss one.
+
+        Agent and scorers run in a thread, for as long as an attempt may take: they may block.
+        """
+        box: list[Result | BaseException] = []
+
+        def work() -> None:
+            try:
+                box.append(self._work_on(row, item))
+            except Exception as error:  # noqa: BLE001  # what a stranger's object does anywhere
+                box.append(self._failure(error, item))
+            except BaseException as error:  # noqa: BLE001  # ends the worker
+                why = f"the agent ended its worker: {type(error).__name__}: {text_of(error)}"
+                box.append(_EndedError(why))
+
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(work,), daemon=True)
+        thread.start()
+        thread.join(self._config.attempt_timeout_secs)
+        return box[0] if box else _OverdueError()
+
+    def _work_on(self, row: Row, item: Item) -> "Result | BaseException":
+        """Run the agent, or ask the model, and score the output."""
         try:
-            returned = self._run_agent(row, item)
-            output, own, safety = _output_of(returned)
+            output, own, safety = _output_of(self._run_agent(_copy(row), item))
         except Exception as error:  # noqa: BLE001  # the border to the agent
-            kind = error if isinstance(error, _OverdueError | _EndedError) else classify(error)
+            kind = error if isinstance(error, _OverdueError) else classify(error, by_agent=True)
             if item.stopped is not None:  # whatever the agent made of that
                 return item.stopped
             if isinstance(kind, StoppedError):  # by a provider that the agent called itself
@@ -415,18 +443,25 @@ class _Worker:
         if item.stopped is not None:
             return item.stopped
         try:
-            scored = self._scoring.score(output, row, own=own, safety=safety, seed=item.seed)
+            scored = self._scoring.score(
+                output, _copy(row), own=own, safety=safety, seed=item.seed
+            )  # fmt: skip
         except (StoppedError, SurroundingsError) as error:
             return error
-        except ScoreError as error:
-            return Result(notes={SCORER: str(error)})
+        except (ScoreError, ArithmeticError) as error:
+            return Result(notes={SCORER: self._shown(str(error))})
         return self._result(output, scored, item)
 
     def _failure(self, error: Exception, item: Item) -> Result:
         why = type(error).__name__
         if self._config.content == "redacted":
-            why = scrub_text(f"{why}: {error}")[:1_000]
+            why = self._shown(f"{why}: {text_of(error)}")
         return replace(self._result(None, self._scoring.zero(), item), notes={AGENT: why})
+
+    def _shown(self, why: str) -> str:
+        """Return why something failed as it may be stored."""
+        kept = why if self._config.content == "redacted" else why.partition(":")[0]
+        return scrub_text(kept)[:LONGEST_WHY]
 
     def _result(self, output: str | None, scored: Scored, item: Item) -> Result:
         costs = [call.usd for call in item.calls]
@@ -441,38 +476,18 @@ class _Worker:
             reward=scored.reward,
             usd=sum(known) if len(known) == len(costs) else None,
             scores=scored.values,
-            notes={name: scrub_text(note)[:1_000] for name, note in notes.items()},
+            notes={name: self._shown(note) for name, note in notes.items()},
         )
 
     def _run_agent(self, row: Row, item: Item) -> object:
-        """Run the agent, or ask the model, for as long as an attempt may take."""
+        """Run the agent, or ask the model."""
         if self._agent is None:
-            return item.model(text_of(row))
-        box: list[object] = []
-        agent, resources = self._agent, {**self._plan.resources}
-        resources[self._config.prompt_key] = item.prompt
-        timeout_s = self._config.attempt_timeout_secs
-
-        def call() -> None:
-            try:
-                returned = agent(row, resources, item)
-                if inspect.isawaitable(returned):
-                    returned = asyncio.run(_wait_for(returned, timeout_s))
-                box.append(returned)
-            except BaseException as error:  # noqa: BLE001  # it is raised in the worker
-                box.append(_Raised(error))
-
-        context = contextvars.copy_context()
-        thread = threading.Thread(target=context.run, args=(call,), daemon=True)
-        thread.start()
-        thread.join(timeout_s)
-        if not box:
-            raise _OverdueError
-        if not isinstance(box[0], _Raised):
-            return box[0]
-        if isinstance(box[0].error, Exception):
-            raise box[0].error
-        raise _EndedError(f"the agent ended its worker: {box[0].error!r}")
+            return item.model(text_of_row(row))
+        resources = {**deepcopy(self._plan.resources), self._config.prompt_key: item.prompt}
+        returned = self._agent(row, resources, item)
+        if inspect.isawaitable(returned):
+            returned = asyncio.run(_wait_for(returned, self._config.attempt_timeout_secs))
+        return returned
 
     def _keep(
         self,
@@ -523,7 +538,7 @@ class _Worker:
             else:
                 claim.finish(
                     AttemptStatus.FAILED,
-                    error_message=scrub_text(str(outcome))[:1_000],
+                    error_message=self._shown(str(outcome)),
                     retry_after_s=_retry_s(outcome, number),
                 )
         return counts
@@ -571,8 +586,12 @@ class _EndedError(Exception):
     """The agent raised what ends its worker, such as ``SystemExit``."""
 
 
-class _Raised(NamedTuple):
-    error: BaseException
+def _copy(row: Row) -> Row:
+    """Return a row that may be changed: the next item has it as it was."""
+    return replace(
+        row, input=deepcopy(row.input), expected=deepcopy(row.expected),
+        metadata=deepcopy(row.metadata),
+    )  # fmt: skip
 
 
 async def _wait_for(awaitable: Awaitable[object], timeout_s: float | None) -> object:
@@ -603,10 +622,17 @@ def _output_of(returned: object) -> tuple[str, JsonObject, Safety]:
         codes = returned.get("reason_codes") or ()
         safety = Safety([str(code) for code in codes], int(returned.get("blocked_events") or 0))
         returned = returned["output"]
-    if returned is None or returned == "":
+    if returned is None:
         raise ValueError("the agent gave no output")
     if not isinstance(returned, str):
         returned = canonical_json(msgspec.to_builtins(returned)).decode()
+    returned = str.__str__(returned)  # that of a subclass may do anything
+    if not returned:
+        raise ValueError("the agent gave no output")
+    if len(returned) > LONGEST_OUTPUT:
+        raise ValueError(
+            f"an output must have at most {LONGEST_OUTPUT:,} characters, got {len(returned):,}"
+        )
     if not isinstance(own, Mapping):
         raise ValueError(f"the agent's scores must be numbers by name, got {own!r}")  # noqa: TRY004
     return returned, own, safety

@@ -5,14 +5,19 @@ prompt is its set and its number, such as ``val 3``; a prompt is right with the 
 """
 
 import asyncio
+import errno
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from email.message import Message
 from pathlib import Path
+from socket import gaierror
+from urllib.error import HTTPError, URLError
 
+from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
@@ -163,6 +168,100 @@ def raising(row: Row, resources: Mapping[str, object], item: Item) -> str:
     if row.prompt == "val 1":
         raise ValueError("cannot answer")
     return number_of(str(row.prompt), item.prompt)
+
+
+class HostileError(Exception):
+    """Raises wherever anybody looks at it."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    @property
+    def response(self) -> object:
+        raise ValueError("no response")
+
+
+class HostileText(str):
+    """A text whose methods raise."""
+
+    __slots__ = ()
+
+    def strip(self, chars: object = None) -> str:
+        raise ValueError("no strip")
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no comparison")
+
+    __hash__ = str.__hash__
+
+
+def hostile(row: Row, resources: Mapping[str, object], item: Item) -> object:
+    """Return, on each row, something else that nobody expects."""
+    match row.prompt:
+        case "val 1":
+            raise HostileError
+        case "val 2":
+            return HostileText("2")
+        case "val 3":
+            return {"output": "3", "blocked_events": 10**400}
+        case "val 4":
+            return "x" * 1_000_001
+        case "val 5":
+            return {"output": "5", "scores": {"sk-proj-" + "a1B2" * 12: "sk-proj-" + "c3D4" * 12}}
+        case _:
+            return number_of(str(row.prompt), item.prompt)
+
+
+def spoiling(row: Row, resources: Mapping[str, object], item: Item) -> str:
+    """Change everything that it is given."""
+    number = str(row.input.pop("n"))  # type: ignore[attr-defined]
+    resources["rules"].append(number)  # type: ignore[attr-defined]
+    row.metadata.clear()  # type: ignore[attr-defined]
+    return number if resources["rules"] == [number] else "spoilt"
+
+
+def exiting_score(output: str, row: object) -> float:
+    sys.exit(3)
+
+
+def blocking_score(output: str, row: Row) -> float:
+    time.sleep(60.0 if row.prompt == "val 1" else 0.0)
+    return 1.0
+
+
+def huge_score(output: str, row: object) -> float:
+    return 10**400
+
+
+def unreachable(row: Row, resources: Mapping[str, object], item: Item) -> str:
+    """Fail at first as a network fails, in another way on each row."""
+    number = int(str(row.prompt).split()[-1])
+    if item.attempt_id.endswith("-1"):
+        raise (
+            URLError(ConnectionRefusedError(111, "refused")),
+            gaierror(-2, "Name or service not known"),
+            ExceptionGroup("calls", [ConnectionResetError("reset")]),
+            OSError(errno.ENETUNREACH, "Network is unreachable"),
+            HTTPError("http://localhost", 503, "busy", Message(), None),
+        )[number % 5]
+    return str(number)
+
+
+class UserError(Exception):
+    """An error of an agent's own tool; a provider's has this name too."""
+
+
+class ToolError(RuntimeError):
+    """A page of the web that an agent's own tool did not find."""
+
+    status_code = 404
+
+
+def mistaken(row: Row, resources: Mapping[str, object], item: Item) -> str:
+    """Raise errors of its own that look like those of a provider."""
+    raise {"val 1": UserError("bad id"), "val 2": ToolError("no page")}.get(
+        str(row.prompt), UnexpectedModelBehavior("no JSON")
+    )
 
 
 def careless(row: Row, resources: Mapping[str, object], item: Item) -> str:

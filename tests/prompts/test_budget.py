@@ -11,7 +11,7 @@ from tau_live.prompts.budget import Prices, check_prices, tokens_at_most
 from tau_live.prompts.config import read_config
 from tau_live.prompts.models import Models, StoppedError
 from tau_live.prompts.optimizer import resume
-from tau_live.store.records import Limits, Optimization
+from tau_live.store.records import Limits, Optimization, OptimizationState
 from tau_live.store.sqlite.store import SqliteStore
 from tests.prompts.agents import HERE, notes
 from tests.prompts.runs import Bench, row
@@ -73,6 +73,32 @@ def test_eight_workers_make_exactly_as_many_calls_as_the_budget_has(bench: Bench
     assert reason_of(run) == "budget_exhausted"
     assert (counts.succeeded, counts.cancelled, counts.failed) == (20, 20, 0)
     assert bench.store.resources.latest()["system_prompt"].content == "Be brief."
+
+
+def test_an_item_that_is_tried_again_counts_once(bench: Bench) -> None:
+    rows = [row("val", number) for number in range(1, 6)]
+
+    run = bench.run(
+        optimize=[], validate=rows, search={"initial_prompts": {"other": "Be kind."}},
+        agent=f"{HERE}:unreachable", model=None, budget={"rollouts": 10},
+    )  # fmt: skip
+
+    assert run.rollouts == 10
+    assert run.reason_code is None
+    assert bench.store.optimizations.items(run.run_id).succeeded == 10
+
+
+def test_a_dead_process_reserves_nothing(bench: Bench) -> None:
+    run = bench.begin()
+    bench.store.optimizations.reserve(run.run_id, Limits(), tokens=90, usd=0.5)
+    bench.store.optimizations.change(
+        run.run_id, state=OptimizationState.FAILED, reason_code="interrupted"
+    )
+
+    resume(bench.store, run.run_id, who="ada")
+
+    found = bench.store.optimizations.run(run.run_id)
+    assert (found.tokens_reserved, found.usd_reserved) == (0, 0.0)
 
 
 def test_an_agent_that_hides_a_refused_call_is_not_scored(bench: Bench) -> None:

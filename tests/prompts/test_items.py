@@ -2,12 +2,16 @@
 
 import sqlite3
 import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from threading import Barrier, Thread
 
 import pytest
 
+from tau_live.core.errors import StoreUnavailableError
 from tau_live.core.records import Attempt, Rollout, RolloutQuery
 from tau_live.prompts.models import SurroundingsError, classify
+from tau_live.prompts.optimizer import Shown
 from tau_live.prompts.worker import poll_backoff_s
 from tau_live.store.records import Condition, Optimization
 from tau_live.store.sqlite.store import SqliteStore
@@ -20,6 +24,8 @@ SMALL = {
     "search": {"initial_prompts": {"other": "Be kind."}},
 }
 """A config of one phase."""
+
+MANY = [row("train", number) for number in range(1, 2001)]
 
 
 def items(store: SqliteStore, run: Optimization) -> list[Rollout]:
@@ -301,6 +307,92 @@ def test_an_agent_that_exits_ends_its_worker_and_not_the_run(bench: Bench) -> No
     assert bench.store.optimizations.items(run.run_id).missing == 2
 
 
+def test_nothing_that_an_agent_returns_ends_a_worker(bench: Bench) -> None:
+    run = bench.run(
+        **{**SMALL, "validate": [row("val", number) for number in range(1, 21)]},
+        agent=f"{HERE}:hostile", model=None, max_attempts=1, worker_count=2,
+    )  # fmt: skip
+
+    found = {each.input["prompt"]: each for each in items(bench.store, run)}  # type: ignore[index]
+    notes_of = {name: each.output["notes"] for name, each in found.items() if each.output}  # type: ignore[index]
+    assert run.state == "completed"
+    assert bench.store.optimizations.items(run.run_id).open == 0
+    assert notes_of["val 1"] == {"agent": "HostileError: <HostileError without a readable text>"}
+    assert found["val 2"].status == "succeeded"
+    assert "must have at most 1,000,000 characters" in notes_of["val 4"]["agent"]
+    secrets = ("c3D4c3D4", "a1B2a1B2")
+    content = b"".join(path.read_bytes() for path in bench.folder.glob("store.sqlite*"))
+    assert not [secret for secret in secrets if secret.encode() in content]
+
+
+def test_a_run_whose_store_is_removed_fails(bench: Bench) -> None:
+    run = bench.begin(model=f"function/{HERE}:slow_model", optimize=MANY)
+
+    def remove(shown: Shown) -> None:
+        if shown.done:
+            for path in bench.folder.glob("store.sqlite*"):
+                path.unlink()
+
+    with pytest.raises(StoreUnavailableError, match="was removed"):
+        bench.lead(run, show=remove)
+
+
+@pytest.mark.parametrize("scorer", ["exiting_score", "huge_score"])
+def test_nothing_that_a_scorer_does_ends_a_worker(bench: Bench, scorer: str) -> None:
+    scorers = [{"name": "exact_match"}, {"name": "python", "callable": f"{HERE}:{scorer}"}]
+
+    run = bench.run(**SMALL, scorers=scorers, max_attempts=1, worker_count=1)
+
+    assert run.reason_code == ("nothing_scored" if scorer == "huge_score" else None)
+    assert bench.store.optimizations.items(run.run_id).open == 0
+
+
+@pytest.mark.slow
+def test_a_scorer_that_blocks_takes_no_longer_than_an_attempt_may(bench: Bench) -> None:
+    scorers = [{"name": "exact_match"}, {"name": "python", "callable": f"{HERE}:blocking_score"}]
+
+    run = bench.run(
+        **SMALL, scorers=scorers, max_attempts=1, attempt_timeout_secs=0.5
+    )  # fmt: skip
+
+    item = item_of(bench.store, run, "val 1")
+    assert run.state == "completed"
+    assert attempts(bench.store, item)[0].status == "timeout"
+
+
+def test_an_agent_may_change_what_it_is_given(bench: Bench) -> None:
+    rows = [{"input": {"n": n}, "metadata": {"n": n}, "expected": str(n)} for n in range(1, 21)]
+
+    run = bench.run(
+        **{**SMALL, "validate": rows}, agent=f"{HERE}:spoiling", model=None,
+        resources={"system_prompt": "Be brief.", "rules": []},
+    )  # fmt: skip
+
+    counts = bench.store.optimizations.items(run.run_id)
+    scores = run.report["scores"]
+    assert (counts.total, counts.succeeded) == (40, 40)
+    assert isinstance(scores, dict)
+    assert scores["validate_finalist"]["mean"] == scores["validate_incumbent"]["mean"] == 1.0
+
+
+def test_a_network_that_fails_is_not_the_agents_fault(bench: Bench) -> None:
+    config = {**SMALL, "validate": [row("val", number) for number in range(1, 11)]}
+
+    run = bench.run(**config, agent=f"{HERE}:unreachable", model=None, max_attempts=2)
+
+    found = items(bench.store, run)
+    assert {each.status for each in found} == {"succeeded"}
+    assert {each.attempt_count for each in found} == {2}
+
+
+def test_errors_of_an_agent_that_look_like_those_of_a_provider_are_its_own(bench: Bench) -> None:
+    run = bench.run(**SMALL, agent=f"{HERE}:mistaken", model=None, max_attempts=3)
+
+    counts = bench.store.optimizations.items(run.run_id)
+    assert run.state == "completed"
+    assert (counts.failed, counts.missing, counts.requeued) == (6, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("interval_s", "pauses"),
     [(0.05, [0.05, 0.1, 0.2, 0.4, 0.4]), (0.01, [0.01, 0.02, 0.04, 0.08, 0.08])],
@@ -329,6 +421,7 @@ def test_heartbeats_go_on_while_the_agent_blocks(bench: Bench) -> None:
         (ProviderError(408, retry_after="1.5"), 1.5),
         (ProviderError(425, retry_after="Wed, 21 Oct 2026 07:28:00 GMT"), None),
         (ConnectionResetError("reset"), None),
+        (ExceptionGroup("calls", [TimeoutError("late"), ConnectionResetError("reset")]), None),
     ],
 )
 def test_what_surrounds_an_agent_may_pass(error: Exception, retry_after_s: float | None) -> None:
@@ -336,3 +429,18 @@ def test_what_surrounds_an_agent_may_pass(error: Exception, retry_after_s: float
 
     assert isinstance(kind, SurroundingsError)
     assert kind.retry_after_s == retry_after_s
+
+
+def test_a_provider_may_name_the_time_until_which_to_wait() -> None:
+    until = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+
+    kind = classify(ProviderError(429, retry_after=until))
+
+    assert isinstance(kind, SurroundingsError)
+    assert kind.retry_after_s == pytest.approx(89.5, abs=1.0)
+
+
+def test_one_error_of_its_own_among_several_is_the_agents() -> None:
+    errors = ExceptionGroup("calls", [ConnectionResetError("reset"), KeyError("name")])
+
+    assert classify(errors, by_agent=True) is None
