@@ -1,6 +1,7 @@
 """Configs of prompt optimization: what is read, and every violation in one report."""
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -570,6 +571,20 @@ def test_what_json_does_not_know_is_refused(
     text = text.removesuffix("}") + ', "model": "a/b", "validate": ["a"]}'
 
     assert violations(tmp_path, text) == [f"{pointer}: {what}"]
+
+
+@pytest.mark.timed
+def test_a_repeated_key_among_many_is_found_at_once(tmp_path: Path) -> None:
+    keys = [*(f"k{number}" for number in range(30_000)), "k5"]
+    members = ", ".join(f'"{key}": 1' for key in keys)
+    began = time.process_time()
+
+    lines = violations(tmp_path, json.dumps(SMALL)[:-1] + f', "resources": {{{members}}}}}')
+
+    assert lines == ["/resources/k5: is given more than once"]
+    assert (
+        time.process_time() - began < 5.0
+    )  # 0.1 s; some 17 s where each key is counted on its own
 
 
 @pytest.mark.parametrize(
