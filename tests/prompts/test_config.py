@@ -358,6 +358,16 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"scorers": [{"name": "contains"}, {"name": "contains"}]}, "/scorers/1", "is given twice"),
     ({"scorers": [{"name": "contains", "weight": -1}]}, "/scorers", BESIDE_COSTS),
     (
+        {"scorers": [{"name": "contains", "weight": 1e308}]},
+        "/scorers/0/weight",
+        "must be less than or equal to 1000000000",
+    ),
+    (
+        {"scorers": [{"name": "contains"}, {"name": "regex", "weight": -1e308}]},
+        "/scorers/1/weight",
+        "must be greater than or equal to -1000000000",
+    ),
+    (
         {"scorers": [{"name": "contains", "tolerance": 1}]},
         "/scorers/0/tolerance",
         "is not a key of the scorer 'contains'",
