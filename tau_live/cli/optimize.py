@@ -244,7 +244,8 @@ def _load(config_path: Path, model: str | None, settings: Settings) -> "Loaded":
     except ConfigError as error:
         for line in error.lines:
             click.echo(f"tau-live: {printable(line)}", err=True)
-        raise click.exceptions.Exit(1) from error
+        code = click.UsageError.exit_code if error.is_usage else 1
+        raise click.exceptions.Exit(code) from error
     for deprecation in loaded.deprecations:
         click.echo(deprecation.line, err=True)
     for warning in loaded.warnings:
