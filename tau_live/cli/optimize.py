@@ -244,7 +244,8 @@ def _load(config_path: Path, model: str | None, settings: Settings) -> "Loaded":
     except ConfigError as error:
         for line in error.lines:
             click.echo(f"tau-live: {printable(line)}", err=True)
-        raise click.exceptions.Exit(1) from error
+        code = click.UsageError.exit_code if error.is_usage else 1
+        raise click.exceptions.Exit(code) from error
     for deprecation in loaded.deprecations:
         click.echo(deprecation.line, err=True)
     for warning in loaded.warnings:
@@ -372,12 +373,20 @@ def _resume(
     path = config_path or Path(run.config_path)
     if model not in {None, _model_of(run)}:
         raise TauLiveError(f"{run.run_id} began with the model {_model_of(run)}: start another run")
+    _import_as_leader(run)
     loaded = _load(path, _model_of(run), settings)
     if loaded.digest != run.config_digest:
         raise TauLiveError(f"{path} has changed since {run.run_id} began: start another run")
     _check_named(loaded, keys=True)
     resume(store, run.run_id, who=operator())
     return store.optimizations.run(run.run_id), loaded
+
+
+def _import_as_leader(run: Optimization) -> None:
+    """Let modules come from the folder in which a run began, before those of the current one."""
+    folder = run.report.get("folder")
+    if isinstance(folder, str):
+        sys.path.insert(0, folder)
 
 
 def _begin(  # noqa: PLR0913  # keyword-only but for the run
@@ -752,6 +761,7 @@ def worker(*, run_id: str | None, workers: int, path: Path) -> None:
         from tau_live.prompts.optimizer import help_run
 
         run = run_of(store, run_id)
+        _import_as_leader(run)
         loaded = _load(Path(run.config_path), _model_of(run), settings)
         _check_named(loaded, keys=True)
         help_run(store, run, loaded, settings=settings, count=workers)

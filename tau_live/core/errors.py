@@ -209,11 +209,13 @@ class ConfigError(TauLiveError):
 
     Attributes:
         lines: One for each violation: the file, the JSON pointer, what is wrong, and the value.
+        is_usage: Whether a key was given by two names, which is wrong usage as it is of flags.
     """
 
-    def __init__(self, lines: "list[str]") -> None:
+    def __init__(self, lines: "list[str]", *, is_usage: bool = False) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
+        self.is_usage = is_usage
 
 
 class ScoreError(TauLiveError):

@@ -363,12 +363,14 @@ class _Reading:
         self._first: dict[str, tuple[RolloutMode, _RawRow]] = {}
         self.warnings: list[str] = []
         self.deprecations: list[Deprecation] = []
+        self._is_usage = False
         written = self._read_document()
         self._violations += faults(path, written)
         self._keys = {key: key for key in written}
         for old, new in DEPRECATED.items():
             if old in written and new in written:
                 self._add(f"/{old}", f"'{old}' and '{new}' were both given")
+                self._is_usage = True
             elif old in written:
                 self._keys[new] = self._keys.pop(old)
                 self.deprecations.append(Deprecation(old, new, "key"))
@@ -400,7 +402,8 @@ class _Reading:
         first: dict[tuple[str, Path], Violation] = {}
         for violation in self._violations:
             first.setdefault((violation.pointer, violation.path), violation)
-        raise ConfigError([first[place].line for place in sorted(first)])
+        lines = [first[place].line for place in sorted(first)]
+        raise ConfigError(lines, is_usage=self._is_usage)
 
     def written_rows(self, mode: RolloutMode) -> list[_RawRow]:
         """Return the rows of a set as they are written, in the config or in a file."""

@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 from tau_live.core.errors import InvalidTransitionError, TauLiveError
 from tau_live.core.records import AuditEntry
-from tau_live.operate.optimizations import CANCELLED, OWNER_DIED, state_now
+from tau_live.operate.optimizations import (
+    CANCELLED,
+    FILE,
+    OWNER_DIED,
+    optimization_status,
+    publish_optimization,
+    state_now,
+)
 from tau_live.store.records import OptimizationState
 from tau_live.store.roles import Store
 
@@ -116,7 +123,8 @@ def cancel_items(store: Store, run_id: str, *, all_of_them: bool) -> None:
 
 
 def store_deaths(store: Store) -> None:
-    """Store that the runs ended whose process died."""
+    """Store that the runs ended whose process died, and publish how the newest run stands."""
+    has_changed = False
     for run in store.optimizations.runs():
         state, why = state_now(run)
         if state is run.state:
@@ -127,3 +135,8 @@ def store_deaths(store: Store) -> None:
             )
             if is_first and state is State.CANCELLED:
                 cancel_items(store, run.run_id, all_of_them=True)
+        has_changed = True
+    if has_changed:
+        newest = store.optimizations.runs(limit=1)[0]
+        with suppress(OSError):
+            publish_optimization(store.path.with_name(FILE), optimization_status(store, newest))

@@ -3,6 +3,7 @@
 import json
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -122,8 +123,8 @@ def parse_toml(text: str) -> dict[str, object]:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     known = dict(pairs)
     if len(known) < len(pairs):
-        keys = [key for key, _ in pairs]
-        known |= {key: _TWICE for key in known if keys.count(key) > 1}
+        counts = Counter(key for key, _ in pairs)
+        known |= {key: _TWICE for key in known if counts[key] > 1}
     return known
 
 

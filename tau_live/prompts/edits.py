@@ -24,20 +24,25 @@ LEAKED_CHARS = 12
 _URL = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,15}://\S+|\bwww\.\S+|\b(?:data|javascript|mailto|vbscript):\S+"
     r"|\b(?:[a-z0-9-]{1,63}\.){1,8}(?:app|biz|cn|com|dev|info|io|me|net|org|ru|sh|xyz)\b"
-    r"|\b(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}/\S+"
-    r"|\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?::[0-9]{1,5}|/)",
+    r"|\b(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?:/|:[0-9]{2,5}/|:[0-9]{4,5}\b)\S*"
+    r"|\blocalhost(?::[0-9]|/)\S*|\b[a-z][a-z0-9-]{0,62}:[0-9]{4,5}/[a-z]\S*"  # no 10/s, no 120/80
+    r"|\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?::[0-9]{1,5}|/)"
+    r"|\[[0-9a-f]{0,4}:[0-9a-f]{0,4}:[0-9a-f:.]{0,39}\]:[0-9]{1,5}",
     re.IGNORECASE,
 )
+_ROLES = "system|user|assistant|human|developer|tool|function|ai"
+_LINE = r"^[ \t>*_#+\u2022-]*(?:\(?(?:[0-9]{1,3}[.)]|[a-z]\))[ \t*_]*){0,3}"
+"""The beginning of a line: quotes, bullets, and numbers of a list."""
 _ROLE = re.compile(
     r"<\|.{1,40}?\|>|\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>"
     r"|</?(?:system|user|assistant|human|developer|tool|function|data)\b[^>\n]{0,80}>"
-    r"|^[ \t>*_#-]{0,20}(?:system|user|assistant|human|developer|tool|function|ai)"
-    r"(?: (?:prompt|message|role))?[ \t*_]{0,8}:"
+    rf"|{_LINE}(?:{_ROLES})(?: (?:prompt|message|role))?[ \t*_]{{0,8}}:"
+    rf"|{_LINE}\[/?(?:{_ROLES})(?: (?:prompt|message|role))?\]"
+    rf"|\brole\\?[\"']?\s{{0,8}}[:=]\s{{0,8}}\\?[\"'](?:{_ROLES}|model)\\?[\"']"
     r"|^#{1,6}[ \t]*(?:system|user|assistant|human|instruction|response)s?[ \t]*(?::|$)",
     re.IGNORECASE | re.MULTILINE,
 )
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]{65,}")
-_FEWEST_DISTINCT = 8
 _PLACEHOLDER = re.compile(r"\{[A-Za-z_][\w.]*\}")
 _BIDIRECTIONAL = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -109,7 +114,12 @@ def _roles(text: str) -> list[str]:
 
 
 def _base64_runs(text: str) -> list[str]:
-    return [run for run in _BASE64.findall(text) if len({*run}) >= _FEWEST_DISTINCT]
+    return [run for run in _BASE64.findall(text) if not _is_ruler(run)]
+
+
+def _is_ruler(run: str) -> bool:
+    """Return whether a run is one or two characters over and over, or has no letter or digit."""
+    return run[2:] == run[:-2] or not any(char.isalnum() for char in run)
 
 
 _SUSPECTS: Mapping[str, Callable[[str], list[str]]] = {

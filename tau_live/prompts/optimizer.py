@@ -213,6 +213,7 @@ def begin(
                     "warnings": list(loaded.warnings),
                     "search_skipped": loaded.search_skipped,
                     "deprecations": [known._asdict() for known in loaded.deprecations],
+                    "folder": str(Path.cwd()),  # from which others import what the config names
                     **optimizer,
                 },
             )

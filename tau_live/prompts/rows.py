@@ -15,6 +15,9 @@ from tau_live.core.settings.kinds import as_number
 KEYS = ("prompt", "input", "expected", "id", "weight", "metadata")
 """The keys of a row; the last three are not part of the task."""
 
+LARGEST_WEIGHT = 1_000_000_000
+"""Of a row or a scorer: sums of larger ones overflow, and their means are no numbers."""
+
 _SHAPE = "rollout input must be a string or object with a string 'prompt' field"
 
 
@@ -27,7 +30,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         input: Any JSON; ``{"prompt": ...}`` for a row with a prompt.
         expected: The expected output, any JSON; ``msgspec.UNSET`` if none was given.
         id: The user's own name for it.
-        weight: Its weight in a score, above 0.
+        weight: Its weight in a score, above 0 and at most ``LARGEST_WEIGHT``.
         metadata: Open-ended JSON data.
         digest: SHA-256 of the task, which is the row without id, weight and metadata.
     """
@@ -70,7 +73,8 @@ def row_problems(raw: object) -> list[Problem]:
     if not isinstance(raw.get("id", ""), str):
         problems.append(Problem("id", "must be a string", raw["id"]))
     if not _is_weight(raw.get("weight", 1)):
-        problems.append(Problem("weight", "must be a finite number above 0", raw["weight"]))
+        problem = f"must be a number above 0 and at most {LARGEST_WEIGHT}"
+        problems.append(Problem("weight", problem, raw["weight"]))
     if not isinstance(raw.get("metadata", {}), dict):
         problems.append(Problem("metadata", "must be an object", raw["metadata"]))
     return problems
@@ -78,7 +82,7 @@ def row_problems(raw: object) -> list[Problem]:
 
 def _is_weight(value: object) -> bool:
     weight = None if isinstance(value, str) else as_number(value)
-    return weight is not None and weight > 0.0
+    return weight is not None and 0.0 < weight <= LARGEST_WEIGHT
 
 
 def row_of(raw: object, index: int) -> Row:

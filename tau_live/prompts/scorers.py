@@ -23,7 +23,7 @@ from tau_live.core.settings.kinds import as_number, show_value
 from tau_live.core.settings.tables import SafetySettings
 from tau_live.prompts.documents import parse_json
 from tau_live.prompts.edits import quote
-from tau_live.prompts.rows import Row
+from tau_live.prompts.rows import LARGEST_WEIGHT, Row
 
 STRICT = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 """Of every part of a config: no conversions, no changes, no unknown keys."""
@@ -84,7 +84,9 @@ class Scorer(BaseModel):
     model_config = STRICT
 
     name: ScorerName = Field(description="What it does.")
-    weight: float = Field(default=1.0, description="Its weight in the score.")
+    weight: float = Field(
+        default=1.0, ge=-LARGEST_WEIGHT, le=LARGEST_WEIGHT, description="Its weight in the score."
+    )
     cost: bool = Field(
         default=False, description="Whether it is a safety cost in [0, 1], no score."
     )

@@ -134,6 +134,20 @@ def test_an_invalid_config_has_a_line_for_each_violation(run: Run, tmp_path: Pat
     assert not (tmp_path / ".tau").exists()
 
 
+@pytest.mark.parametrize(("old", "new"), [("train", "optimize"), ("val", "validate")])
+def test_both_names_of_a_key_are_wrong_usage(run: Run, tmp_path: Path, old: str, new: str) -> None:
+    again: dict[str, Any] = {old: rows(2000, 1)}
+    config = written(tmp_path / "config.json", worker_count=0, **again)
+
+    found = run("optimize", "--config", config)
+
+    assert found.exit_code == 2
+    lines = found.stderr.splitlines()
+    assert lines[0].endswith(f"/{old}: '{old}' and '{new}' were both given")
+    assert "/worker_count: " in lines[1]
+    assert not (tmp_path / ".tau").exists()
+
+
 @pytest.mark.slow
 def test_a_policy_of_prompts_is_reported_and_put_back(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ import pytest
 from tau_live.core.errors import TauLiveError
 from tau_live.core.gate_keeper import hold_stored
 from tau_live.core.processes import this_process
-from tau_live.operate.optimizations import state_now
+from tau_live.operate.optimizations import FILE, publish_optimization, read_status, state_now
 from tau_live.operate.stops import kill, kill_file, unkill
 from tau_live.prompts.control import move, store_deaths
 from tau_live.prompts.optimizer import Shown, resume
@@ -150,6 +150,30 @@ def test_the_next_command_stores_that_a_process_died(bench: Bench) -> None:
         ("failed", "owner_died"),
         ("cancelled", "cancelled"),
     ]
+
+
+def test_the_status_file_says_that_the_process_of_the_newest_run_died(bench: Bench) -> None:
+    died = in_state(bench, "died")
+    path = bench.store.path.with_name(FILE)
+    publish_optimization(path, {"run_state": "running", "run_id": died.run_id})
+
+    store_deaths(bench.store)
+
+    found = read_status(path)
+    assert (found["run_state"], found["reason_code"]) == ("failed", "owner_died")
+    assert found["run_id"] == died.run_id
+
+
+def test_the_status_file_stays_that_of_the_newest_run_where_an_older_one_died(
+    bench: Bench,
+) -> None:
+    in_state(bench, "died")
+    newest = in_state(bench, "running")
+
+    store_deaths(bench.store)
+
+    found = read_status(bench.store.path.with_name(FILE))
+    assert (found["run_id"], found["run_state"]) == (newest.run_id, "running")
 
 
 @pytest.mark.slow

@@ -2,12 +2,16 @@
 
 import json
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tau_live.cli import main
 from tau_live.core.records import RolloutQuery, RolloutStatus
 from tau_live.prompts.optimizer import RECOVERY, resume
 from tau_live.store.records import Optimization
@@ -165,3 +169,43 @@ def test_a_changed_config_is_not_resumed(bench: Bench, start: Start) -> None:
     assert ended.code == 1
     assert f"config.json has changed since {run.run_id} began: start another run" in ended.err
     assert run.state == "running"
+
+
+@pytest.fixture
+def elsewhere(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with another module of the name of the agent's, and the run that began beside it."""
+    home, other = bench.folder / "home", bench.folder / "other"
+    for folder in (home, other):
+        folder.mkdir()
+    (home / "agent_of_leader.py").write_text("def agent(row, resources, item):\n    return '1'\n")
+    (other / "agent_of_leader.py").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(home)
+    run = bench.begin(agent="agent_of_leader:agent", search={"algorithm": "none"})
+    bench.store.optimizations.change(run.run_id, state="failed", reason_code="interrupted")
+    return other
+
+
+@pytest.mark.parametrize(
+    ("command", "end"),
+    [
+        pytest.param(("--resume", "latest"), "completed", id="resume", marks=pytest.mark.slow),
+        pytest.param(("worker",), "failed: there is nothing to work on", id="worker"),
+    ],
+)
+def test_an_agent_is_imported_from_the_folder_in_which_its_run_began(
+    bench: Bench,
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    end: str,
+) -> None:
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.delitem(sys.modules, "agent_of_leader", raising=False)
+
+    ended = CliRunner().invoke(main, ["optimize", *command, "--store", str(bench.store.path)])
+
+    assert end in ended.output
+    assert sys.modules["agent_of_leader"].__file__ == str(
+        bench.folder / "home" / "agent_of_leader.py"
+    )

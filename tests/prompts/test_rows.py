@@ -134,6 +134,7 @@ def test_id_weight_and_metadata_are_no_part_of_the_task() -> None:
 
 
 SHAPE = "rollout input must be a string or object with a string 'prompt' field"
+WEIGHT = "must be a number above 0 and at most 1000000000"
 
 
 @pytest.mark.parametrize(
@@ -147,10 +148,12 @@ SHAPE = "rollout input must be a string or object with a string 'prompt' field"
         ({"prompt": 1}, "prompt", SHAPE),
         ({"prompt": "a", "input": 1}, "", "cannot have both a 'prompt' and an 'input'"),
         ({"prompt": "a", "id": 1}, "id", "must be a string"),
-        ({"prompt": "a", "weight": 0}, "weight", "must be a finite number above 0"),
-        ({"prompt": "a", "weight": "1"}, "weight", "must be a finite number above 0"),
-        ({"prompt": "a", "weight": True}, "weight", "must be a finite number above 0"),
-        ({"prompt": "a", "weight": 10**400}, "weight", "must be a finite number above 0"),
+        ({"prompt": "a", "weight": 0}, "weight", WEIGHT),
+        ({"prompt": "a", "weight": "1"}, "weight", WEIGHT),
+        ({"prompt": "a", "weight": True}, "weight", WEIGHT),
+        ({"prompt": "a", "weight": 10**400}, "weight", WEIGHT),
+        ({"prompt": "a", "weight": 1e308}, "weight", WEIGHT),
+        ({"prompt": "a", "weight": 1_000_000_001}, "weight", WEIGHT),
         ({"prompt": "a", "metadata": []}, "metadata", "must be an object"),
         ({"prompt": "a", "expect": "b"}, "expect", "is not a key of a row"),
     ],
@@ -161,6 +164,9 @@ def test_a_row_of_another_form_is_a_problem(raw: object, key: str, what: str) ->
     assert (problem.key, problem.what) == (key, what)
 
 
-@pytest.mark.parametrize("raw", ["", "text", ROW, {"input": None}, {"prompt": "a", "weight": 1}])
+@pytest.mark.parametrize(
+    "raw",
+    ["", "text", ROW, {"input": None}, {"prompt": "a", "weight": 1}, {"input": 1, "weight": 1e9}],
+)
 def test_a_row_without_problems(raw: object) -> None:
     assert row_problems(raw) == []
