@@ -152,6 +152,8 @@ def optimize(  # noqa: PLR0913  # its options
         raise click.UsageError("--dry-run needs --config FILE", ctx)
     _needs_extra()
     sys.path.insert(0, "")
+    if dry_run:
+        sys.dont_write_bytecode = True  # of modules that the config names
     if demo and ctx.get_parameter_source("path") is ParameterSource.DEFAULT:
         path = DEMO_STORE
         click.echo(f"store {path}", err=True)
@@ -281,7 +283,7 @@ def _check_named(loaded: "Loaded", *, keys: bool) -> None:
 
 def _dry_run(loaded: "Loaded", settings: Settings, *, as_json: bool) -> None:
     if settings.store.exists():
-        with closing(open_at(settings.store, read_only=True)) as store:
+        with closing(open_at(settings.store, read_only=True, traceless=True)) as store:
             loaded = _warn_of_replaced(store, loaded)
             before = _preflight(store, loaded, settings)
     else:

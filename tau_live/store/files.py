@@ -144,6 +144,12 @@ def is_emptied(path: Path) -> bool:
     return path.is_file() and not path.stat().st_size and log.is_file() and log.stat().st_size > 0
 
 
+def has_log(path: Path) -> bool:
+    """Return whether SQLite keeps a log or a journal beside a store: its file may not be all."""
+    file = path.resolve()  # SQLite keeps them beside what a link points to
+    return any(os.path.lexists(beside(file, end)) for end in ("-wal", "-journal"))
+
+
 @contextmanager
 def read_locked(path: Path) -> Iterator[None]:
     """Keep every process, this one too, from locking a file exclusively, where the system can.

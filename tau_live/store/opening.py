@@ -33,6 +33,7 @@ def open_at(
     synchronous: Synchronous = "normal",
     busy_timeout_s: float = 5.0,
     read_only: bool = False,
+    traceless: bool = False,
     key_file: Path | None = None,
 ) -> Store:
     """Open a store; a new one is readable by its owner alone.
@@ -43,6 +44,8 @@ def open_at(
             machine, with commits about 80 times as expensive.
         busy_timeout_s: Seconds to wait for other processes' transactions.
         read_only: Whether to write nothing, not even to create or migrate it.
+        traceless: Whether to make no file beside it where it has no log, which SQLite would make
+            and leave there for a reader: what others write from then on is not seen.
         key_file: The key of the seals, created if missing; ``None`` seals without one.
 
     Raises:
@@ -58,7 +61,7 @@ def open_at(
         raise StoreUnavailableError(f"store must be a path or {expected}, got {scheme}:")
     return BACKENDS[scheme].open(
         path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only,
-        key_file=key_file,
+        traceless=traceless, key_file=key_file,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -268,6 +269,24 @@ def test_nothing_is_written_where_nothing_is_run(
 
     assert ended.exit_code == (1 if "wrong.json" in arguments else 0), ended.output
     assert sorted(path.name for path in home.iterdir()) == ["config.json", "wrong.json"]
+
+
+def test_a_dry_run_leaves_no_bytecode_of_the_agent(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = bench.folder / "home"
+    home.mkdir()
+    (home / "agent_of_dry_run.py").write_text("def agent(row, resources, item): ...\n")
+    config = bench.config(agent="agent_of_dry_run:agent")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(home)
+
+    ended = command("--config", config, "--dry-run")
+
+    assert ended.exit_code == 0, ended.output
+    assert sys.modules.pop("agent_of_dry_run").__file__ == str(home / "agent_of_dry_run.py")
+    assert [path.name for path in home.iterdir()] == ["agent_of_dry_run.py"]
 
 
 def test_a_dry_run_leaves_a_store_as_it_is(bench: Bench) -> None:

@@ -109,6 +109,46 @@ def test_a_read_only_store_reads_and_refuses_to_write(path: Path, store: SqliteS
     reader.close()
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_traceless_reader_sees_every_commit_and_leaves_no_file(
+    path: Path, store: SqliteStore, *, is_open: bool
+) -> None:
+    begun(store)
+    known = store.rollouts.rollout(LIVE)
+    if not is_open:
+        store.close()
+    before = sorted(path.parent.iterdir())
+
+    with closing(SqliteStore.open(path, read_only=True, traceless=True)) as reader:
+        found = reader.rollouts.rollout(LIVE)
+        meanwhile = sorted(path.parent.iterdir())
+
+    assert found == known
+    assert len(before) == (3 if is_open else 1)
+    assert before == meanwhile == sorted(path.parent.iterdir())
+
+
+def test_a_traceless_reader_sees_the_log_of_a_store_behind_a_link(
+    path: Path, store: SqliteStore, tmp_path: Path
+) -> None:
+    begun(store)
+    link = tmp_path / "elsewhere" / "link.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(path)
+
+    with closing(SqliteStore.open(link, read_only=True, traceless=True)) as reader:
+        assert reader.rollouts.rollout(LIVE) == store.rollouts.rollout(LIVE)
+
+
+def test_a_traceless_reader_cannot_write(path: Path, store: SqliteStore) -> None:
+    begun(store)
+    store.close()
+
+    with closing(SqliteStore.open(path, read_only=True, traceless=True)) as reader:
+        with pytest.raises(StoreUnavailableError, match="read-only"):
+            writes(reader).set_status(LIVE, RolloutStatus.FAILED, at=9.0)
+
+
 def test_what_sqlite_made_beside_a_store_that_was_read_only_may_be_written_again(
     path: Path, store: SqliteStore
 ) -> None:

@@ -24,6 +24,7 @@ from tau_live.core.guard import logger
 from tau_live.rl.throttle import yield_gil
 from tau_live.store.files import (
     files_of,
+    has_log,
     is_emptied,
     keep_if_damaged,
     log_extent,
@@ -450,10 +451,18 @@ def store_error(error: Exception, path: Path) -> StoreError:
     return StoreError(f"store '{path}' cannot store this: {error}")
 
 
-def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection:
+def connect(
+    path: Path, *, busy_timeout_s: float, read_only: bool, traceless: bool = False
+) -> Connection:
     """Open a store's file; a missing one is created, private, with its folders.
 
     Nothing is written into it: it may belong to another application.
+
+    Args:
+        path: The file.
+        busy_timeout_s: Seconds to wait for other processes' transactions.
+        read_only: Whether nothing can be written.
+        traceless: As of ``open_at``.
 
     Raises:
         StoreUnavailableError: It cannot be opened.
@@ -473,8 +482,10 @@ def connect(path: Path, *, busy_timeout_s: float, read_only: bool) -> Connection
             raise StoreDamagedError(
                 f"store '{path}' cannot be used: it is empty, but has a write-ahead log"
             )
+        is_fixed = read_only and traceless and not has_log(path)  # or SQLite makes log and index
         raw = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
+            f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
+            f"{'&immutable=1' if is_fixed else ''}",
             uri=True,
             timeout=busy_timeout_s,
             isolation_level=None,

@@ -109,6 +109,7 @@ class SqliteStore:
         synchronous: Synchronous = "normal",
         busy_timeout_s: float = 5.0,
         read_only: bool = False,
+        traceless: bool = False,
         key_file: Path | None = None,
     ) -> "SqliteStore":
         """Open a store; see ``opening.open_at``.
@@ -118,6 +119,7 @@ class SqliteStore:
             synchronous: As of ``open_at``, like all that follow.
             busy_timeout_s: Seconds.
             read_only: Whether to write nothing.
+            traceless: Whether to make no file either.
             key_file: The key of the seals.
 
         Raises:
@@ -125,7 +127,9 @@ class SqliteStore:
             StoreVersionError: It was written by a newer tau-live, or must be migrated first.
         """
         file = Path(path).absolute()
-        connection = connect(file, busy_timeout_s=busy_timeout_s, read_only=read_only)
+        connection = connect(
+            file, busy_timeout_s=busy_timeout_s, read_only=read_only, traceless=traceless
+        )
         try:
             check(connection, oldest=SCHEMA_VERSION if read_only else 0)
             if not read_only:
