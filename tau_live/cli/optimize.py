@@ -37,6 +37,7 @@ from tau_live.cli.output import (
     table_of,
 )
 from tau_live.cli.status import prompt_text
+from tau_live.cli.terminal import interrupting
 from tau_live.core.errors import ConfigError, StoreUnavailableError, TauLiveError
 from tau_live.core.prompts import prompt_of_trial, prompt_version, trial_of_prompt
 from tau_live.core.sanitize import JsonObject
@@ -135,7 +136,7 @@ def optimize(  # noqa: PLR0913  # its options
 
     Tasks, and a model or an agent to run them with, stand in a config. A critic and an editor write
     candidates, workers execute them, and the best is tested against the prompt in force on tasks
-    that the search never read. Ctrl-C interrupts a run, which can be resumed.
+    that the search never read. Ctrl-C or SIGTERM interrupts a run, which can be resumed.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -148,7 +149,7 @@ def optimize(  # noqa: PLR0913  # its options
     sys.path.insert(0, "")
     settings = settings_of(path, changes=not dry_run)
     if resumed is not None:
-        with _storing(settings, resumes=True) as store:
+        with interrupting(), _storing(settings, resumes=True) as store:
             _refuse_if_stopped(store, settings)
             run, loaded = _resume(store, settings, resumed, config_path=config_path, model=model)
             run = _lead(store, settings, run, loaded, as_json=as_json)
@@ -160,7 +161,7 @@ def optimize(  # noqa: PLR0913  # its options
     if dry_run:
         _dry_run(loaded, settings, as_json=as_json)
         return
-    with _storing(settings, create=True) as store:
+    with interrupting(), _storing(settings, create=True) as store:
         _refuse_if_stopped(store, settings)
         asks = not (yes or demo or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
         run = _begin(
@@ -395,8 +396,13 @@ def _lead(
         try:
             return lead(store, run, loaded, settings=settings, who=operator(), show=show)
         except KeyboardInterrupt:
-            click.echo(f"\n{run.run_id} goes on by `tau-live optimize --resume latest`", err=True)
+            click.echo(f"\n{_resuming(run)}", err=True)
             raise
+
+
+def _resuming(run: Optimization) -> str:
+    """Return how a run that was interrupted, or whose process died, goes on."""
+    return suggest(f"{run.run_id} goes on by `tau-live optimize --resume {run.run_id}`")
 
 
 def _model_of(run: Optimization) -> str | None:
@@ -647,6 +653,8 @@ def _report_control(
 @json_option
 def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
     """Show the state of a run, by default the newest."""
+    from tau_live.prompts.control import RESUMABLE
+
     with _storing(settings_of(path, changes=True)) as store:
         run = run_of(store, run_id)
         found = optimization_status(store, run)
@@ -657,6 +665,8 @@ def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
     done = f"{progress['done']} of {progress['total']} items" if isinstance(progress, dict) else ""
     why = f", {found['reason_code']}" if found["reason_code"] else ""
     click.echo(f"{run.run_id} is {found['run_state']}{why}: {run.phase}, {done}")
+    if found["reason_code"] in RESUMABLE and found["run_state"] == OptimizationState.FAILED:
+        click.echo(_resuming(run))
 
 
 @click.command(
@@ -713,7 +723,7 @@ def worker(*, run_id: str | None, workers: int, path: Path) -> None:
     _needs_extra()
     sys.path.insert(0, "")
     settings = settings_of(path, changes=True)
-    with _storing(settings) as store:
+    with interrupting(), _storing(settings) as store:
         from tau_live.prompts.optimizer import help_run
 
         run = run_of(store, run_id)

@@ -110,7 +110,9 @@ RENEW_S = 10.0
 WATCH_S = 0.25
 PUBLISH_S = 1.0
 EXPIRE_S = 1.0
-STOP_S = 10.0
+STOP_S = 5.0
+"""How long running items are waited for: `docker stop` kills after ten seconds."""
+
 MOST_FAILURES = 10
 """Looks at the store in a row that fail before the run does."""
 
