@@ -2,9 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from difflib import ndiff
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ import click
 
 from tau_live.cli.aliases import aliases
 from tau_live.cli.commands import DEPRECATIONS, OneLineError
+from tau_live.cli.optimize_report import print_candidates, print_prompt, print_report
 from tau_live.cli.options import (
     epilog,
     json_option,
@@ -26,31 +26,26 @@ from tau_live.cli.options import (
 from tau_live.cli.output import (
     facts_of,
     moment,
-    number,
     print_all,
     print_json,
     printable,
     progress_bar,
-    safe,
-    seconds,
     suggest,
     table_of,
 )
-from tau_live.cli.status import prompt_text
 from tau_live.cli.terminal import interrupting
 from tau_live.core.errors import ConfigError, StoreUnavailableError, TauLiveError
 from tau_live.core.prompts import prompt_of_trial, prompt_version, trial_of_prompt
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
-from tau_live.learn.promotion.rules import PromptStatus, prompt_status
+from tau_live.learn.promotion.rules import prompt_status
 from tau_live.operate.optimizations import (
     FILE,
     optimization_status,
     publish_optimization,
-    state_now,
 )
 from tau_live.store.opening import open_at
-from tau_live.store.records import Candidate, Optimization, OptimizationState
+from tau_live.store.records import Optimization, OptimizationState
 from tau_live.store.roles import Store
 
 if TYPE_CHECKING:
@@ -64,12 +59,6 @@ STORE_VARIABLE = "TAU_PROMPT_OPTIMIZATION_STORE_SQLITE"
 
 STOPPED = 3
 """The exit code where the kill switch or the gate forbids to start."""
-
-STYLES = {"+": "green", "-": "red"}
-"""The colours of lines of a prompt that came and went."""
-
-LAST = "skipped_reason"
-"""The figure of the optimizer that its line ends with."""
 
 NOT_ADOPTED = 4
 """The exit code where adoption was required, and nothing was adopted."""
@@ -188,7 +177,7 @@ def _end(store: Store, run: Optimization, *, needs: bool, as_json: bool) -> None
     if as_json:
         print_json({**status, "report": run.report})
     else:
-        _print_report(store.optimizations.candidates(run.run_id), run, status)
+        print_report(store.optimizations.candidates(run.run_id), run, status)
     if run.state is not OptimizationState.COMPLETED:
         why = ": ".join(str(part) for part in (run.reason_code, run.error) if part)
         raise OneLineError(f"{run.run_id} {run.state}: {why}")
@@ -425,66 +414,6 @@ def run_of(store: Store, name: str | None) -> Optimization:
     return newest[0]
 
 
-def _print_report(candidates: Iterable[Candidate], run: Optimization, status: JsonObject) -> None:
-    """Print what a run found, for people."""
-    adoption = status["adoption"] if isinstance(status["adoption"], dict) else {}
-    print_all(facts_of(list(_facts(run, adoption))))
-    texts = {known.version: known.text or "" for known in candidates if known.version}
-    chosen = adoption.get("prompt_version")
-    if chosen in texts and chosen != run.incumbent:
-        before, after = texts[run.incumbent].splitlines(), texts[str(chosen)].splitlines()
-        changes = [line for line in ndiff(before, after) if not line.startswith("?")]
-        is_in = adoption.get("reason_code") == "adopted"
-        print_all(
-            "",
-            *([] if is_in else [f"not adopted ({chosen}):"]),
-            *(safe(line.rstrip(), STYLES.get(line[0], "")) for line in changes),
-            "",
-        )
-    click.echo(
-        f"prompt optimization complete: model={run.model_ref} store={run.store_path} "
-        f"total={status['total_rollouts']} succeeded={status['succeeded']} "
-        f"failed={status['failed']} cancelled={status['cancelled']}"
-    )
-    optimizer = status.get("rl_optimizer")
-    if isinstance(optimizer, dict):
-        shown = {name: optimizer[name] for name in optimizer if name not in {"config", LAST}}
-        shown[LAST] = optimizer[LAST]
-        words = " ".join(f"{name}={_word(value)}" for name, value in shown.items())
-        click.echo(f"prompt optimization rl optimizer: {words}")
-
-
-def _word(value: object) -> str:
-    """Return a value of a report as one word."""
-    if value is None:
-        return "none"
-    return f"{value:.6g}" if isinstance(value, float) else str(value).lower()
-
-
-def _facts(run: Optimization, adoption: JsonObject) -> Iterator[tuple[str, object]]:
-    state, why = state_now(run)
-    yield "run", run.run_id
-    yield "state", f"{state}{f': {why}' if why else ''}"
-    yield "error", run.error
-    yield "search ended", run.report.get("search_ended")
-    scores = run.report.get("scores")
-    for name, summary in scores.items() if isinstance(scores, dict) else ():
-        if summary is not None:
-            yield name.replace("_", " "), f"{number(summary['mean'])} on {summary['rows']} rows"
-    if adoption.get("delta") is not None:
-        low_high = adoption.get("interval")
-        between = f" [{low_high[0]:+.3f}, {low_high[1]:+.3f}]" if isinstance(low_high, list) else ""
-        counts = f"{adoption['better']} better, {adoption['worse']} worse"
-        found = f"{adoption['delta']:+.3f}{between}, p = {adoption['p_value']:.4g}"
-        yield "difference", f"{found}, {adoption['pairs']} pairs: {counts}"
-    if adoption:
-        what = adoption.get("prompt_version") or "nothing"
-        reason = str(adoption["reason_code"])
-        yield "adopted", what if reason == "adopted" else f"nothing: {reason}"
-    cost = f"{run.calls:,} calls, {run.tokens:,} tokens, ${run.usd:.4f}, {seconds(run.seconds)}"
-    yield "used", cost
-
-
 @click.command(
     "list",
     epilog=epilog("optimize list", "tau-live optimize list", "tau-live optimize list --json"),
@@ -531,19 +460,8 @@ def show(*, run_id: str | None, path: Path, as_json: bool) -> None:
         known = [_candidate(each) for each in candidates]
         print_json({**status, "report": run.report, "lineage": known})
         return
-    _print_report(candidates, run, status)
-    rows = [
-        (
-            known.label,
-            known.version or "-",
-            known.parent or "-",
-            number(known.details.get("search_score")),  # type: ignore[arg-type]
-            known.state,
-            known.why or "",
-        )
-        for known in candidates
-    ]
-    print_all("", table_of(["label", "prompt", "parent", "score#", "state", "why"], rows))
+    print_report(candidates, run, status)
+    print_candidates(candidates)
 
 
 def _candidate(known: object) -> JsonObject:
@@ -561,10 +479,12 @@ def _candidate(known: object) -> JsonObject:
 @store_option
 @json_option
 def prompts(*, path: Path, as_json: bool) -> None:
-    """List every prompt version: where it comes from, its score, its state, its text."""
+    """List every prompt version once: its origin, score, state, text, and which is in force."""
+    from tau_live.prompts.versions import prompt_versions
+
     settings = settings_of(path)
     with _storing(settings) as store:
-        candidates = [known for known in store.optimizations.candidates() if known.version]
+        versions = prompt_versions(store)
         live = {
             point: prompt_status(store, trial, settings, now=time.time())
             for point, trial in store.trials.trials().items()
@@ -572,30 +492,19 @@ def prompts(*, path: Path, as_json: bool) -> None:
         }
     if as_json:
         rows = [
-            {**_candidate(known), "live": live.get(trial_of_prompt(known.version or ""))}
-            for known in candidates
+            {
+                **_candidate(known.candidate),
+                "also": [{"run_id": at.run_id, "label": at.label} for at in known.others],
+                "resource": known.resource,
+                "in_force": known.in_force,
+                "live": live.get(trial_of_prompt(known.candidate.version or "")),
+            }
+            for known in versions
         ]
         print_json({"prompts": rows})
         return
-    for known in candidates:
-        print_all(
-            facts_of(
-                [
-                    ("prompt", known.version),
-                    ("run", f"{known.run_id} {known.label}"),
-                    ("parent", known.parent),
-                    ("score", known.details.get("search_score")),
-                    ("state", f"{known.state}{f': {known.why}' if known.why else ''}"),
-                    ("live", _live_text(live.get(trial_of_prompt(known.version or "")))),
-                ]
-            ),
-            *(safe(f"  {line}") for line in (known.text or "(empty)").splitlines()),
-            "",
-        )
-
-
-def _live_text(prompt: PromptStatus | None) -> str | None:
-    return None if prompt is None else prompt_text(prompt)
+    for known in versions:
+        print_prompt(known, live.get(trial_of_prompt(known.candidate.version or "")))
 
 
 def _controls(name: str) -> click.Command:
@@ -680,7 +589,7 @@ def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
     "--to",
     "version",
     metavar="VERSION",
-    help="A prompt version, `NAME@NUMBER`, or the policy `prompt@RUN:NUMBER` of a run.",
+    help="A prompt version or its beginning, `NAME@NUMBER`, or a policy `prompt@RUN:NUMBER`.",
 )
 @click.option("--resource", default="system_prompt", show_default=True, help="The resource.")
 @reason_option

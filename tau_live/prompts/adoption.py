@@ -12,6 +12,7 @@ from tau_live.core.prompts import META, prompt_version
 from tau_live.core.records import AuditEntry, Resource
 from tau_live.prompts.config import Adoption
 from tau_live.prompts.search import Prompt, weighted_mean
+from tau_live.prompts.versions import name_versions, whole_version
 from tau_live.rl.paired import holm, sign_flip_p, t_interval, t_upper_bound
 from tau_live.store.records import Candidate, Optimization
 from tau_live.store.roles import Store
@@ -257,9 +258,9 @@ def publish_earlier(
 
     Args:
         store: The store.
-        version: Its prompt version, or ``NAME@NUMBER`` of the resource; ``None`` is the prompt
-            before the one in force, and after a rollback the one before that: one that was put
-            aside does not come back by itself.
+        version: Its prompt version or the beginning of it, or ``NAME@NUMBER`` of the resource;
+            ``None`` is the prompt before the one in force, and after a rollback the one before
+            that: one that was put aside does not come back by itself.
         prompt_key: The name of the resource.
         reason: Why.
         who: Who is on record for it.
@@ -273,12 +274,14 @@ def publish_earlier(
     for candidate in store.optimizations.candidates():
         if candidate.text is not None:
             known.setdefault(prompt_version(candidate.text), candidate.text)
+    version = whole_version(version, known)
     text = numbered.get(version or "", known.get(version or ""))
     if version is None:
         text = _before(versions)
     if not versions or not isinstance(text, str):
         wanted = version or f"a version of {prompt_key} before the one in force"
-        raise TauLiveError(f"failed to load rollback checkpoint '{wanted}'")
+        choices = name_versions(store, known, key=prompt_key)
+        raise TauLiveError(f"failed to load rollback checkpoint '{wanted}': {choices}")
     at = time.time()
     meta = {"prompt_version": prompt_version(text), "rolled_back_at": at}
     replaced = versions[0].content

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Run
+from tau_live.core.prompts import prompt_version
+from tau_live.prompts.budget import Prices
+from tau_live.prompts.config import read_config
+from tau_live.prompts.optimizer import begin
+from tau_live.store.records import Candidate, Optimization, OptimizationState
+from tau_live.store.sqlite.store import SqliteStore
+from tests.cli.conftest import Read, Run
 from tests.prompts.agents import FOLDER
 from tests.prompts.stubs import PROMPT, REF, RULE, rows
 from tests.prompts.test_policy import config as policy_config
@@ -140,3 +146,123 @@ def test_the_default_store_is_not_part_of_a_suggestion(run: Run) -> None:
     named = run("optimize", "show", "--store", "runs.sqlite").stderr
     assert "`tau-live optimize --config FILE --store runs.sqlite` makes one" in named
     assert "(see `tau-live optimize --help`)" in run("optimize", "--store", "runs.sqlite").stderr
+
+
+BEST = f"{PROMPT}\n  - {RULE} {RULE}"
+
+
+@pytest.fixture
+def stored(store: SqliteStore, config: Path) -> Optimization:
+    """A run with a candidate, and the same again."""
+    run = begin(
+        store,
+        read_config(config, model=None),
+        config,
+        store_path=str(store.path),
+        prices=Prices(known=False),
+    )
+    version = prompt_version(BEST)
+    for label, state, why in [
+        ("r1-p1-c1", "screened", None),
+        ("r2-p1-c1", "duplicate", f"{version} is known"),
+    ]:
+        store.optimizations.keep(
+            Candidate(
+                run_id=run.run_id,
+                label=label,
+                version=version,
+                text=BEST,
+                state=state,
+                why=why,
+                parent=run.incumbent,
+                details={"search_score": 1.0},
+                made_at=1.0,
+            )
+        )
+    return run
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "word", "shown"),
+    [
+        ("completed", None, "complete", "completed"),
+        ("cancelled", "cancelled", "cancelled", "cancelled"),
+        ("failed", "interrupted", "failed", "failed: interrupted"),
+    ],
+)
+def test_the_last_line_has_the_state_of_the_run(
+    run: Run, store: SqliteStore, stored: Optimization, state: str, why: str | None, word: str,
+    shown: str,
+) -> None:  # fmt: skip
+    changed = OptimizationState(state)
+    store.optimizations.change(stored.run_id, state=changed, reason_code=why)
+
+    output = run("optimize", "show", "--store", store.path).output
+
+    assert f"\nprompt optimization {word}: model=function/" in output
+    assert f"\nstate  {shown}\n" in output.replace("       ", "  ")
+
+
+def test_unknown_dollars_are_not_zero(run: Run, store: SqliteStore, stored: Optimization) -> None:
+    unknown = run("optimize", "show", "--store", store.path).output
+    store.optimizations.settle(stored.run_id, tokens=5, usd=0.25, tokens_reserved=0, usd_reserved=0)
+    part = run("optimize", "show", "--store", store.path).output
+
+    assert "0 calls, 0 tokens, US dollars unknown, " in unknown
+    assert "5 tokens, at least $0.2500, " in part
+
+
+def test_a_prompt_is_listed_once_with_its_place_in_the_resources(
+    run: Run, read: Read, store: SqliteStore, stored: Optimization
+) -> None:
+    store.resources.publish({"system_prompt": BEST})
+
+    text = run("optimize", "prompts", "--store", store.path).output
+    found: Any = read("optimize", "prompts", "--store", store.path)
+
+    version, run_id = prompt_version(BEST), stored.run_id
+    assert [prompt["version"] for prompt in found["prompts"]] == [stored.incumbent, version]
+    assert [prompt["in_force"] for prompt in found["prompts"]] == [False, True]
+    assert [prompt["resource"] for prompt in found["prompts"]] == [
+        "system_prompt@1", "system_prompt@2",
+    ]  # fmt: skip
+    assert found["prompts"][1]["also"] == [{"run_id": run_id, "label": "r2-p1-c1"}]
+    assert text.count(version) == 1
+    assert f"prompt    {version} (in force)\nresource  system_prompt@2\n" in text
+    assert f"also      {run_id} r2-p1-c1\n" in text
+    assert "score     1\n" in text
+
+
+def test_in_a_narrow_terminal_names_stay_whole_and_lines_keep_their_indent(
+    run: Run, store: SqliteStore, stored: Optimization
+) -> None:
+    shown = run("optimize", "show", "--store", store.path, COLUMNS="60").output
+    listed = run("optimize", "prompts", "--store", store.path, COLUMNS="60").output
+    wide = run("optimize", "show", "--store", store.path, COLUMNS="90").output
+
+    version = prompt_version(BEST)
+    assert f"label  r1-p1-c1\nprompt  {version}\nparent  {stored.incumbent}\n" in shown
+    assert f"why  {version} is known\n" in shown
+    assert (
+        "\n    - Put every marked number into brackets. Put every\n    marked number into" in listed
+    )
+    assert f"r2-p1-c1   {version}  {stored.incumbent}      1  duplicate  " in wide
+    assert max(map(len, listed.splitlines())) <= 60
+
+
+def test_a_rollback_takes_the_beginning_of_a_version_or_says_what_there_is(
+    run: Run, store: SqliteStore, stored: Optimization
+) -> None:
+    version = prompt_version(BEST)
+    to = ("optimize", "rollback", "--reason", "worse", "--store", store.path, "--to")
+
+    unknown = run(*to, "p-none").stderr
+    elsewhere = run(*to, version, "--resource", "tone").stderr
+    put_back = run(*to, version[:6]).output
+
+    assert unknown == (
+        "tau-live: failed to load rollback checkpoint 'p-none': there are system_prompt@1 "
+        f"({stored.incumbent}, in force); of runs: {version}\n"
+    )
+    assert "there is no resource 'tone', only system_prompt\n" in elsewhere
+    assert put_back == f"system_prompt is at version 2, which is {version}\n"

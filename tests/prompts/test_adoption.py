@@ -438,7 +438,7 @@ def test_an_unknown_prompt_changes_nothing(
     ended = optimize()
     before = store.resources.latest()
 
-    with pytest.raises(TauLiveError, match=rf"^failed to load rollback checkpoint '{reference}'$"):
+    with pytest.raises(TauLiveError, match=rf"^failed to load rollback checkpoint '{reference}': "):
         publish_earlier(store, reference, prompt_key="system_prompt", reason="?", who="operator")
 
     assert store.resources.latest() == before
