@@ -29,7 +29,6 @@ from tau_live.cli.output import (
     print_all,
     print_json,
     printable,
-    progress_bar,
     suggest,
     table_of,
 )
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from tau_live.prompts.budget import Preflight
     from tau_live.prompts.config import Loaded
     from tau_live.prompts.control import Moved
-    from tau_live.prompts.optimizer import Shown
 
 DEFAULT_STORE = Path(".tau/training/store.sqlite")
 STORE_VARIABLE = "TAU_PROMPT_OPTIMIZATION_STORE_SQLITE"
@@ -366,27 +364,20 @@ def _begin(  # noqa: PLR0913  # keyword-only but for the run
 def _lead(
     store: Store, settings: Settings, run: Optimization, loaded: "Loaded", *, as_json: bool
 ) -> Optimization:
-    """Lead a run to its end, with a progress bar."""
+    """Lead a run to its end, and show its progress."""
+    from tau_live.cli.optimize_progress import showing
     from tau_live.prompts.budget import Preflight
     from tau_live.prompts.optimizer import lead
 
     if not as_json:
         click.echo(f"run {run.run_id}")
     most = Preflight(**run.report["preflight"])  # type: ignore[arg-type]
-    with progress_bar(quiet=as_json) as progress:
-        task = progress.add_task("", total=most.items or None)
-
-        def show(shown: "Shown") -> None:
-            money = f" ${shown.usd:.4f}" if shown.usd else ""
-            state = "" if shown.state == "running" else f" ({shown.state})"
-            description = f"{shown.phase}{state}, {shown.calls} calls{money}"
-            progress.update(task, completed=shown.done, description=description)
-
-        try:
+    try:
+        with showing(most, quiet=as_json) as show:
             return lead(store, run, loaded, settings=settings, who=operator(), show=show)
-        except KeyboardInterrupt:
-            click.echo(f"\n{_resuming(run)}", err=True)
-            raise
+    except KeyboardInterrupt:
+        click.echo(f"\n{_resuming(run)}", err=True)
+        raise
 
 
 def _resuming(run: Optimization) -> str:

@@ -10,6 +10,7 @@ from tau_live.cli.output import (
     line_of,
     listing_of,
     number,
+    plural,
     print_all,
     seconds,
 )
@@ -96,11 +97,6 @@ def dollars(run: Optimization) -> str:
     if isinstance(before, dict) and before.get("usd") is not None:
         return f"${run.usd:.4f}"
     return f"at least ${run.usd:.4f}" if run.usd else "US dollars unknown"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a number of things."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def print_candidates(candidates: Sequence[Candidate]) -> None:

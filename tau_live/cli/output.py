@@ -122,6 +122,11 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value + 0.0:.4g}"  # -0.0 is 0
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def percent(share: float) -> str:
     """Return a share as a percentage, precise enough that a small one is not 0."""
     return f"{100.0 * share:.3g}%"
