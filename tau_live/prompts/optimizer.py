@@ -24,6 +24,7 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.processes import is_alive, this_process
 from tau_live.core.prompts import prompt_version
 from tau_live.core.records import (
+    ITEM,
     LearnableRollout,
     Rollout,
     RolloutConfig,
@@ -901,7 +902,7 @@ class _Leader:
                 self._store.queue.enqueue(
                     Rollout(
                         rollout_id=id_,
-                        name="optimize",
+                        name=ITEM,
                         mode=mode,
                         queue=run.run_id,
                         input=without_secrets(row.input) if keeps else None,

@@ -84,8 +84,8 @@ def name_versions(store: Store, known: Mapping[str, object], *, key: str) -> str
         for place, resource in enumerate(versions)
     ]
     named = {_content_name(resource) for resource in versions}
-    others = [version for version in reversed([*known]) if version not in named]
-    prompts = f"; of runs: {_first(others)}" if others else ""
+    more = [each for each in reversed([*known]) if each not in named]
+    prompts = f"; of runs: {_first(more)}" if more else ""
     return f"there are {_first(numbered)}{prompts}"
 
 
