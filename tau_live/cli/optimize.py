@@ -26,30 +26,36 @@ from tau_live.cli.options import (
 from tau_live.cli.output import (
     facts_of,
     moment,
+    plural,
     print_all,
     print_json,
     printable,
+    seconds,
     suggest,
     table_of,
 )
 from tau_live.cli.terminal import interrupting
 from tau_live.core.errors import ConfigError, StoreUnavailableError, TauLiveError
+from tau_live.core.processes import this_process
 from tau_live.core.prompts import prompt_of_trial, prompt_version, trial_of_prompt
+from tau_live.core.records import Attempt
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
+from tau_live.core.settings.kinds import nearest
 from tau_live.learn.promotion.rules import prompt_status
 from tau_live.operate.optimizations import (
     FILE,
     optimization_status,
     publish_optimization,
+    state_now,
 )
 from tau_live.store.opening import open_at
-from tau_live.store.records import Optimization, OptimizationState
+from tau_live.store.records import Condition, Optimization, OptimizationState
 from tau_live.store.roles import Store
 
 if TYPE_CHECKING:
     from tau_live.prompts.budget import Preflight
-    from tau_live.prompts.config import Loaded
+    from tau_live.prompts.config import Budget, Loaded
     from tau_live.prompts.control import Moved
 
 DEFAULT_STORE = Path(".tau/training/store.sqlite")
@@ -144,12 +150,13 @@ def optimize(  # noqa: PLR0913  # its options
         return
     config_path = config_path or _demo_config(None if dry_run else path.parent)
     loaded = _load(config_path, model, settings)
-    _check_named(loaded, keys=not dry_run)
+    _check_named(loaded, needs_keys=not dry_run)
     if dry_run:
         _dry_run(loaded, settings, as_json=as_json)
         return
     with interrupting(), _storing(settings, create=True) as store:
         _refuse_if_stopped(store, settings)
+        loaded = _warn_if_empty(store, loaded)
         asks = not (yes or demo or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
         run = _begin(
             store, settings, loaded, config_path, shown_path=str(path), asks=asks, as_json=as_json
@@ -226,24 +233,24 @@ def _load(config_path: Path, model: str | None, settings: Settings) -> "Loaded":
     for deprecation in loaded.deprecations:
         click.echo(deprecation.line, err=True)
     for warning in loaded.warnings:
-        click.echo(f"warning: {printable(warning)}", err=True)
+        _warn(warning)
     sys.path.insert(0, str(config_path.resolve().parent))
     flags = click.get_current_context().meta.get(DEPRECATIONS, ())
     return loaded._replace(deprecations=[*flags, *loaded.deprecations])
 
 
-def _check_named(loaded: "Loaded", *, keys: bool) -> None:
-    """Import what a config names, before anything is stored.
+def _check_named(loaded: "Loaded", *, needs_keys: bool = True) -> None:
+    """Import what a config names, and make its models without a call, before anything is stored.
 
     Args:
         loaded: The config.
-        keys: Whether providers are looked at too, which need a package and a key.
+        needs_keys: Whether the key of a provider has to be there; else it is a warning.
 
     Raises:
         ConfigError: There is no such callable.
         TauLiveError: There is no such model, or it cannot be used here.
     """
-    from tau_live.prompts.models import FUNCTION, model_of
+    from tau_live.prompts.models import lacks_key, model_of
     from tau_live.prompts.scorers import load_callable
 
     config, search = loaded.config, loaded.config.search
@@ -252,16 +259,41 @@ def _check_named(loaded: "Loaded", *, keys: bool) -> None:
             load_callable(ref)
     critics = (search.critic_model, search.editor_model) if search.algorithm != "none" else ()
     for ref in (config.model, *critics, *(scorer.model for scorer in config.scorers)):
-        if ref is not None and (keys or ref.startswith(FUNCTION)):
+        if ref is None:
+            continue
+        try:
             model_of(ref)
+        except TauLiveError as error:
+            if needs_keys or not lacks_key(error):
+                raise
+            _warn(str(error))
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {printable(text)}", err=True)
+
+
+def _warn_if_empty(store: Store | None, loaded: "Loaded") -> "Loaded":
+    """Return a config with a warning, which is printed, if there is no prompt to begin with."""
+    config = loaded.config
+    stored = {} if store is None else store.resources.latest()
+    if config.prompt_key in config.resources or config.prompt_key in stored:
+        return loaded
+    near = nearest(config.prompt_key, config.resources)
+    hint = f"; did you mean '{near}'?" if near else ""
+    text = f"resource '{config.prompt_key}' is empty: the search begins with an empty prompt{hint}"
+    _warn(text)
+    return loaded._replace(warnings=[*loaded.warnings, text])
 
 
 def _dry_run(loaded: "Loaded", settings: Settings, *, as_json: bool) -> None:
     knows_prompt = loaded.config.prompt_key in loaded.config.resources
     if settings.store.exists() and not knows_prompt:
         with closing(open_at(settings.store, read_only=True)) as store:
+            loaded = _warn_if_empty(store, loaded)
             before = _preflight(store, loaded, settings)
     else:
+        loaded = _warn_if_empty(None, loaded)
         before = _preflight(None, loaded, settings)
     if as_json:
         config = loaded.config
@@ -311,12 +343,34 @@ def _print_preflight(before: "Preflight", loaded: "Loaded") -> None:
                 ("confirm items", f"at most {before.confirm_items:,}"),
                 ("policy items", f"{before.policy_items:,}" if before.policy_items else None),
                 ("test items", f"at most {before.test_items:,}" if before.test_items else None),
-                ("model calls", None if before.calls is None else f"at most {before.calls:,}"),
+                ("model calls", _calls(before)),
                 ("tokens", None if before.tokens is None else f"at most {before.tokens:,}"),
                 ("US dollars", "unknown" if before.usd is None else f"at most {before.usd:.4f}"),
+                ("budget", _end_by_budget(before, loaded.config.budget)),
             ]
         )
     )
+
+
+def _calls(before: "Preflight") -> str:
+    return "the agent's own" if before.calls is None else f"at most {before.calls:,}"
+
+
+def _end_by_budget(before: "Preflight", budget: "Budget") -> str | None:
+    """Return where the budget ends a run before all that it takes at most; ``None`` if nowhere."""
+    limits = [
+        (budget.calls, before.calls, f"{budget.calls or 0:,} calls"),
+        (budget.tokens, before.tokens, f"{budget.tokens or 0:,} tokens"),
+        (budget.usd, before.usd, f"${budget.usd or 0.0:g}"),
+        (budget.rollouts, before.items, f"{budget.rollouts or 0:,} items"),
+        (budget.seconds, None, seconds(budget.seconds)),
+    ]
+    ends = [
+        shown
+        for limit, most, shown in limits
+        if limit is not None and (most is None or limit < most)
+    ]
+    return f"the budget ends it at {' or '.join(ends)}" if ends else None
 
 
 def _resume(
@@ -336,7 +390,7 @@ def _resume(
     loaded = _load(path, _model_of(run), settings)
     if loaded.digest != run.config_digest:
         raise TauLiveError(f"{path} has changed since {run.run_id} began: start another run")
-    _check_named(loaded, keys=True)
+    _check_named(loaded)
     resume(store, run.run_id, who=operator())
     return store.optimizations.run(run.run_id), loaded
 
@@ -442,7 +496,10 @@ def _outcome(status: JsonObject) -> str:
 @store_option
 @json_option
 def show(*, run_id: str | None, path: Path, as_json: bool) -> None:
-    """Show a run, by default the newest: scores, evidence, candidates, cost."""
+    """Show the report of a run.
+
+    It has scores, evidence, cost and every candidate. By default the run is the newest.
+    """
     with _storing(settings_of(path)) as store:
         run = run_of(store, run_id)
         status = optimization_status(store, run)
@@ -470,7 +527,10 @@ def _candidate(known: object) -> JsonObject:
 @store_option
 @json_option
 def prompts(*, path: Path, as_json: bool) -> None:
-    """List every prompt version once: its origin, score, state, text, and which is in force."""
+    """List every prompt version.
+
+    Each is listed once: its origin, score, state and text, and whether it is in force.
+    """
     from tau_live.prompts.versions import prompt_versions
 
     settings = settings_of(path)
@@ -501,7 +561,7 @@ def prompts(*, path: Path, as_json: bool) -> None:
 def _controls(name: str) -> click.Command:
     @click.command(
         name,
-        help=f"{name.capitalize()} a run, by default the newest, from any process.",
+        help=f"{name.capitalize()} a run from any process.\n\nBy default it is the newest.",
         epilog=epilog(f"optimize {name}", f'tau-live optimize {name} --reason "rate limits"'),
     )
     @click.argument("run_id", metavar="[RUN]", required=False)
@@ -552,7 +612,10 @@ def _report_control(
 @store_option
 @json_option
 def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
-    """Show the state of a run, by default the newest."""
+    """Show how a run stands.
+
+    By default it is the newest.
+    """
     from tau_live.prompts.control import RESUMABLE
 
     with _storing(settings_of(path, changes=True)) as store:
@@ -587,9 +650,10 @@ def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
 @store_option
 @json_option
 def rollback(*, version: str | None, resource: str, reason: str, path: Path, as_json: bool) -> None:
-    """Publish an earlier prompt again, by default the one before the one in force.
+    """Put an earlier prompt back.
 
-    The policy of a run that learned to choose among prompts goes back to an earlier version too.
+    By default it is the one before the one in force. It is in force at once, without a trial. The
+    policy of a run that learned to choose among prompts goes back to an earlier version too.
     """
     from tau_live.prompts.adoption import publish_earlier
     from tau_live.prompts.policy import is_policy, restore
@@ -615,11 +679,20 @@ def rollback(*, version: str | None, resource: str, reason: str, path: Path, as_
 
 
 @click.command(epilog=epilog("optimize worker", "tau-live optimize worker --store runs.sqlite"))
-@click.option("--run", "run_id", metavar="RUN", help="The run.  [default: the newest]")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("--run", "run_id", metavar="RUN", help="The run to help.  [default: the newest]")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="How many items are executed at once.",
+)
 @store_option
 def worker(*, run_id: str | None, workers: int, path: Path) -> None:
-    """Help a run from another process, until nothing is left or Ctrl-C."""
+    """Help a run from another process.
+
+    It works until the run has ended, or until Ctrl-C or SIGTERM, and then says what it did.
+    """
     _needs_extra()
     sys.path.insert(0, "")
     settings = settings_of(path, changes=True)
@@ -628,8 +701,15 @@ def worker(*, run_id: str | None, workers: int, path: Path) -> None:
 
         run = run_of(store, run_id)
         loaded = _load(Path(run.config_path), _model_of(run), settings)
-        _check_named(loaded, keys=True)
-        help_run(store, run, loaded, settings=settings, count=workers)
+        _check_named(loaded)
+        click.echo(f"helping {run.run_id} with {plural(workers, 'worker')}")
+        try:
+            help_run(store, run, loaded, settings=settings, count=workers)
+        finally:
+            own = Condition("owner", "is", this_process())
+            state, _ = state_now(store.optimizations.run(run.run_id))
+            did = plural(store.find(Attempt, own, limit=0).total, "item")
+            click.echo(f"did {did} of {run.run_id}, which is {state}")
 
 
 for command in (

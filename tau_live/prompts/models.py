@@ -1,6 +1,7 @@
 """Model calls of an optimization, by pydantic-ai: each is within the budget before it is made."""
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Coroutine
@@ -38,6 +39,9 @@ MAY_PASS = frozenset(
     }
 )
 """The names of errors of providers and connections that may pass."""
+
+_KEY = re.compile(r"api.?key|credential", re.IGNORECASE)
+"""Matches the errors of providers that miss their key."""
 
 BUDGET = "budget_exhausted"
 REJECTED = "provider_rejected"
@@ -263,6 +267,12 @@ def model_of(ref: str) -> "Model":
         return infer_model(ref.replace("/", ":", 1))
     except Exception as error:
         raise StoppedError(f"model {ref!r} cannot be used: {error}") from error
+
+
+def lacks_key(error: TauLiveError) -> bool:
+    """Return whether ``model_of`` failed only because the provider's key is not there."""
+    cause = error.__cause__
+    return not isinstance(cause, ImportError) and bool(_KEY.search(str(cause)))
 
 
 async def _request(

@@ -1,14 +1,17 @@
 """What ``tau-live optimize`` prints, and its exit codes."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tau_live.core.errors import TauLiveError
 from tau_live.core.prompts import prompt_version
 from tau_live.prompts.budget import Prices
 from tau_live.prompts.config import read_config
+from tau_live.prompts.models import lacks_key
 from tau_live.prompts.optimizer import begin
 from tau_live.store.records import Candidate, Optimization, OptimizationState
 from tau_live.store.sqlite.store import SqliteStore
@@ -84,6 +87,64 @@ def test_a_dry_run_writes_nothing(run: Run, config: Path, tmp_path: Path) -> Non
     assert "search items   at most 20" in found.output
     assert run("optimize", "--demo", "--dry-run").exit_code == 0
     assert [*tmp_path.iterdir()] == [config]
+
+
+def test_a_dry_run_says_where_the_budget_ends_it(run: Run, tmp_path: Path) -> None:
+    bounded = written(
+        tmp_path / "config.json", budget={"calls": 50, "tokens": 10**9, "rollouts": 1}
+    )
+
+    found = run("optimize", "--config", bounded, "--dry-run").output
+
+    assert "budget         the budget ends it at 50 calls or 1 items\n" in found
+
+
+def test_the_calls_of_an_agent_are_shown_as_its_own(run: Run, tmp_path: Path) -> None:
+    config = written(tmp_path / "config.json", agent="tests.prompts.stubs:seed_agent")
+
+    found = run("optimize", "--config", config, "--dry-run").output
+
+    assert "model calls    the agent's own\n" in found
+
+
+def test_a_dry_run_looks_for_the_package_of_the_provider(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    config = written(tmp_path / "config.json", model="openai/gpt-5")
+
+    found = run("optimize", "--config", config, "--dry-run")
+
+    assert found.exit_code == 1
+    assert "model 'openai/gpt-5' cannot be used: Please install" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("cause", "lacks"),
+    [
+        (ImportError("Please install the `openai` package: api_key"), False),
+        (RuntimeError("Set the `OPENAI_API_KEY` environment variable"), True),
+        (RuntimeError("Unknown model: nope:x"), False),
+    ],
+)
+def test_a_key_that_is_not_there_is_no_other_failure(cause: Exception, lacks: bool) -> None:
+    error = TauLiveError("model 'a/b' cannot be used")
+    error.__cause__ = cause
+
+    assert lacks_key(error) is lacks
+
+
+def test_an_empty_prompt_to_begin_with_is_a_warning(run: Run, tmp_path: Path) -> None:
+    config = written(tmp_path / "config.json", resources={"systemprompt": PROMPT})
+
+    found = run("optimize", "--config", config, "--dry-run", "--json")
+
+    warning = (
+        "resource 'system_prompt' is empty: the search begins with an empty prompt; "
+        "did you mean 'systemprompt'?"
+    )
+    assert f"warning: {warning}\n" in found.stderr
+    assert warning in json.loads(found.stdout)["warnings"]
 
 
 @pytest.mark.parametrize(
