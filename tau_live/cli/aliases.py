@@ -209,7 +209,7 @@ FIXTURE: Mapping[str, object] = {
     "optimize": [{"prompt": "What is 2 + 2?", "expected": "4"}],
     "validate": [{"prompt": "What is 3 + 3?", "expected": "6"}],
     "resources": {"system_prompt": "You are a concise assistant."},
-    "model": "openai/gpt-5-mini",
+    "model": "test/any",
 }
 
 VALUES: Mapping[str, str] = {
@@ -307,7 +307,11 @@ def _run(case: _Case, folder: Path) -> Command:
 )
 @click.pass_context
 def aliases(ctx: click.Context, *, output_json: Path, output_md: Path) -> None:
-    """Check that flags and keys by their earlier names work, and write a report."""
+    """Check that earlier names still work.
+
+    Flags and keys of a config are tried by their earlier names and by those of today. The report is
+    written as JSON and as Markdown.
+    """
     with TemporaryDirectory(prefix="tau-live-aliases-") as name:
         folder = Path(name)
         earlier = {new: old for old, new in DEPRECATED.items()}

@@ -548,12 +548,17 @@ KEYS: Mapping[str, Keys] = {
     },
     "optimize prompts": {
         **{f"prompts[].{key}": meaning for key, meaning in _CANDIDATE.items()},
+        "prompts[].also[].run_id": "another run that proposed the same text, or the same run",
+        "prompts[].also[].label": "its place in that search",
+        "prompts[].resource": "its newest place in the resources, `NAME@NUMBER`; null without one",
+        "prompts[].in_force": "whether that is the newest version of the resource",
         "prompts[].live**": "its trial among running agents, as `prompts.*` of `tau-live status`; "
         "null while it has none",
     },
     "optimize status": OPTIMIZATION,
     **{f"optimize {verb}": _OPTIMIZATION_CONTROL for verb in ("pause", "resume", "cancel")},
     "optimize rollback": {
+        **_OPTIMIZATION_CONTROL,
         "resource": "the resource, or the point of a run's policy",
         "version": "the number of its version in force now",
         "text": "the prompt that is in force now; null for a policy",

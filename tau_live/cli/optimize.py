@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from difflib import ndiff
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,7 @@ from click.core import ParameterSource
 
 from tau_live.cli.aliases import aliases
 from tau_live.cli.commands import DEPRECATIONS, OneLineError
+from tau_live.cli.optimize_report import print_candidates, print_prompt, print_report
 from tau_live.cli.options import (
     epilog,
     json_option,
@@ -28,23 +28,23 @@ from tau_live.cli.output import (
     STORE,
     facts_of,
     moment,
-    number,
+    plural,
     print_all,
     print_json,
     printable,
-    progress_bar,
-    safe,
     seconds,
     suggest,
     table_of,
 )
-from tau_live.cli.status import prompt_text
+from tau_live.cli.terminal import interrupting
 from tau_live.core.errors import ConfigError, StoreUnavailableError, TauLiveError
+from tau_live.core.processes import this_process
 from tau_live.core.prompts import prompt_version
+from tau_live.core.records import Attempt
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
+from tau_live.core.settings.kinds import nearest
 from tau_live.learn.promotion.prompts import prompt_statuses
-from tau_live.learn.promotion.rules import PromptStatus
 from tau_live.operate.optimizations import (
     FILE,
     optimization_status,
@@ -52,14 +52,13 @@ from tau_live.operate.optimizations import (
     state_now,
 )
 from tau_live.store.opening import open_at
-from tau_live.store.records import Optimization, OptimizationState
+from tau_live.store.records import Condition, Optimization, OptimizationState
 from tau_live.store.roles import Store
 
 if TYPE_CHECKING:
     from tau_live.prompts.budget import Preflight
-    from tau_live.prompts.config import Loaded
+    from tau_live.prompts.config import Budget, Loaded
     from tau_live.prompts.control import Moved
-    from tau_live.prompts.optimizer import Shown
 
 DEFAULT_STORE = Path(".tau/training/store.sqlite")
 DEMO_STORE = Path(".tau/optimize-demo/store.sqlite")
@@ -69,12 +68,6 @@ STORE_VARIABLE = "TAU_PROMPT_OPTIMIZATION_STORE_SQLITE"
 
 STOPPED = 3
 """The exit code where the kill switch or the gate forbids to start."""
-
-STYLES = {"+": "green", "-": "red"}
-"""The colours of lines of a prompt that came and went."""
-
-LAST = "skipped_reason"
-"""The figure of the optimizer that its line ends with."""
 
 NOT_ADOPTED = 4
 """The exit code where adoption was required, and nothing was adopted."""
@@ -141,7 +134,7 @@ def optimize(  # noqa: PLR0913  # its options
 
     Tasks, and a model or an agent to run them with, stand in a config. A critic and an editor write
     candidates, workers execute them, and the best is tested against the prompt in force on tasks
-    that the search never read. Ctrl-C interrupts a run, which can be resumed.
+    that the search never read. Ctrl-C or SIGTERM interrupts a run, which can be resumed.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -159,7 +152,7 @@ def optimize(  # noqa: PLR0913  # its options
         click.echo(f"store {path}", err=True)
     settings = settings_of(path, changes=not dry_run)
     if resumed is not None:
-        with _storing(settings, resumes=True) as store:
+        with interrupting(), _storing(settings, resumes=True) as store:
             _refuse_if_stopped(store, settings)
             run, loaded = _resume(store, settings, resumed, config_path=config_path, model=model)
             run = _lead(store, settings, run, loaded, as_json=as_json)
@@ -167,12 +160,13 @@ def optimize(  # noqa: PLR0913  # its options
         return
     config_path = config_path or _demo_config(None if dry_run else path.parent)
     loaded = _load(config_path, model, settings)
-    _check_named(loaded, keys=not dry_run)
+    _check_named(loaded, needs_keys=not dry_run)
     if dry_run:
         _dry_run(loaded, settings, as_json=as_json)
         return
-    with _storing(settings, create=True) as store:
+    with interrupting(), _storing(settings, create=True) as store:
         _refuse_if_stopped(store, settings)
+        loaded = _warn_if_empty(store, loaded)
         asks = not (yes or demo or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
         run = _begin(
             store, settings, loaded, config_path, shown_path=str(path), asks=asks, as_json=as_json
@@ -198,7 +192,7 @@ def _end(store: Store, run: Optimization, *, needs: bool, as_json: bool) -> None
     if as_json:
         print_json({**status, "failures": _failures(store, run), "report": run.report})
     else:
-        _print_report(store, run, status)
+        print_report(store, run, status)
     if run.state is not OptimizationState.COMPLETED:
         why = ": ".join(str(part) for part in (run.reason_code, run.error) if part)
         raise OneLineError(f"{run.run_id} {run.state}: {why}")
@@ -251,24 +245,24 @@ def _load(config_path: Path, model: str | None, settings: Settings) -> "Loaded":
     for deprecation in loaded.deprecations:
         click.echo(deprecation.line, err=True)
     for warning in loaded.warnings:
-        click.echo(f"warning: {printable(warning)}", err=True)
+        _warn(warning)
     sys.path.insert(0, str(config_path.resolve().parent))
     flags = click.get_current_context().meta.get(DEPRECATIONS, ())
     return loaded._replace(deprecations=[*flags, *loaded.deprecations])
 
 
-def _check_named(loaded: "Loaded", *, keys: bool) -> None:
-    """Import what a config names, before anything is stored.
+def _check_named(loaded: "Loaded", *, needs_keys: bool = True) -> None:
+    """Import what a config names, and make its models without a call, before anything is stored.
 
     Args:
         loaded: The config.
-        keys: Whether providers are looked at too, which need a package and a key.
+        needs_keys: Whether the key of a provider has to be there; else it is a warning.
 
     Raises:
         ConfigError: There is no such callable.
         TauLiveError: There is no such model, or it cannot be used here.
     """
-    from tau_live.prompts.models import FUNCTION, model_of
+    from tau_live.prompts.models import lacks_key, model_of
     from tau_live.prompts.scorers import load_callable
 
     config, search = loaded.config, loaded.config.search
@@ -277,16 +271,40 @@ def _check_named(loaded: "Loaded", *, keys: bool) -> None:
             load_callable(ref)
     critics = (search.critic_model, search.editor_model) if search.algorithm != "none" else ()
     for ref in (config.model, *critics, *(scorer.model for scorer in config.scorers)):
-        if ref is not None and (keys or ref.startswith(FUNCTION)):
+        if ref is None:
+            continue
+        try:
             model_of(ref)
+        except TauLiveError as error:
+            if needs_keys or not lacks_key(error):
+                raise
+            _warn(str(error))
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {printable(text)}", err=True)
+
+
+def _warn_if_empty(store: Store | None, loaded: "Loaded") -> "Loaded":
+    """Return a config with a warning, which is printed, if there is no prompt to begin with."""
+    config = loaded.config
+    stored = {} if store is None else store.resources.latest()
+    if config.prompt_key in config.resources or config.prompt_key in stored:
+        return loaded
+    near = nearest(config.prompt_key, config.resources)
+    hint = f"; did you mean '{near}'?" if near else ""
+    text = f"resource '{config.prompt_key}' is empty: the search begins with an empty prompt{hint}"
+    _warn(text)
+    return loaded._replace(warnings=[*loaded.warnings, text])
 
 
 def _dry_run(loaded: "Loaded", settings: Settings, *, as_json: bool) -> None:
     if settings.store.exists():
         with closing(open_at(settings.store, read_only=True, traceless=True)) as store:
-            loaded = _warn_of_replaced(store, loaded)
+            loaded = _warn_of_replaced(store, _warn_if_empty(store, loaded))
             before = _preflight(store, loaded, settings)
     else:
+        loaded = _warn_if_empty(None, loaded)
         before = _preflight(None, loaded, settings)
     if as_json:
         config = loaded.config
@@ -353,12 +371,34 @@ def _print_preflight(before: "Preflight", loaded: "Loaded") -> None:
                 ("confirm items", f"at most {before.confirm_items:,}"),
                 ("policy items", f"{before.policy_items:,}" if before.policy_items else None),
                 ("test items", f"at most {before.test_items:,}" if before.test_items else None),
-                ("model calls", None if before.calls is None else f"at most {before.calls:,}"),
+                ("model calls", _calls(before)),
                 ("tokens", None if before.tokens is None else f"at most {before.tokens:,}"),
                 ("US dollars", "unknown" if before.usd is None else f"at most {before.usd:.4f}"),
+                ("budget", _end_by_budget(before, loaded.config.budget)),
             ]
         )
     )
+
+
+def _calls(before: "Preflight") -> str:
+    return "the agent's own" if before.calls is None else f"at most {before.calls:,}"
+
+
+def _end_by_budget(before: "Preflight", budget: "Budget") -> str | None:
+    """Return where the budget ends a run before all that it takes at most; ``None`` if nowhere."""
+    limits = [
+        (budget.calls, before.calls, f"{budget.calls or 0:,} calls"),
+        (budget.tokens, before.tokens, f"{budget.tokens or 0:,} tokens"),
+        (budget.usd, before.usd, f"${budget.usd or 0.0:g}"),
+        (budget.rollouts, before.items, f"{budget.rollouts or 0:,} items"),
+        (budget.seconds, None, seconds(budget.seconds)),
+    ]
+    ends = [
+        shown
+        for limit, most, shown in limits
+        if limit is not None and (most is None or limit < most)
+    ]
+    return f"the budget ends it at {' or '.join(ends)}" if ends else None
 
 
 def _resume(
@@ -379,7 +419,7 @@ def _resume(
     loaded = _load(path, _model_of(run), settings)
     if loaded.digest != run.config_digest:
         raise TauLiveError(f"{path} has changed since {run.run_id} began: start another run")
-    _check_named(loaded, keys=True)
+    _check_named(loaded)
     resume(store, run.run_id, who=operator())
     return store.optimizations.run(run.run_id), loaded
 
@@ -415,27 +455,25 @@ def _begin(  # noqa: PLR0913  # keyword-only but for the run
 def _lead(
     store: Store, settings: Settings, run: Optimization, loaded: "Loaded", *, as_json: bool
 ) -> Optimization:
-    """Lead a run to its end, with a progress bar."""
+    """Lead a run to its end, and show its progress."""
+    from tau_live.cli.optimize_progress import showing
     from tau_live.prompts.budget import Preflight
     from tau_live.prompts.optimizer import lead
 
     if not as_json:
         click.echo(f"run {run.run_id}")
     most = Preflight(**run.report["preflight"])  # type: ignore[arg-type]
-    with progress_bar(quiet=as_json) as progress:
-        task = progress.add_task("", total=most.items or None)
-
-        def show(shown: "Shown") -> None:
-            money = f" ${shown.usd:.4f}" if shown.usd else ""
-            state = "" if shown.state == "running" else f" ({shown.state})"
-            description = f"{shown.phase}{state}, {shown.calls} calls{money}"
-            progress.update(task, completed=shown.done, description=description)
-
-        try:
+    try:
+        with showing(most, quiet=as_json) as show:
             return lead(store, run, loaded, settings=settings, who=operator(), show=show)
-        except KeyboardInterrupt:
-            click.echo(f"\n{run.run_id} goes on by `tau-live optimize --resume latest`", err=True)
-            raise
+    except KeyboardInterrupt:
+        click.echo(f"\n{_resuming(run)}", err=True)
+        raise
+
+
+def _resuming(run: Optimization) -> str:
+    """Return how a run that was interrupted, or whose process died, goes on."""
+    return suggest(f"{run.run_id} goes on by `tau-live optimize --resume {run.run_id}`")
 
 
 def _model_of(run: Optimization) -> str | None:
@@ -456,74 +494,6 @@ def run_of(store: Store, name: str | None) -> Optimization:
     if not newest:
         raise TauLiveError("no run is stored: `tau-live optimize --config FILE` makes one")
     return newest[0]
-
-
-def _print_report(store: Store, run: Optimization, status: JsonObject) -> None:
-    """Print what a run found, for people."""
-    adoption = status["adoption"] if isinstance(status["adoption"], dict) else {}
-    candidates = store.optimizations.candidates(run.run_id)
-    failures = [
-        (f"{failure.items:,} items failed", failure.error)
-        for failure in store.optimizations.failures(run.run_id)
-    ]
-    print_all(facts_of([*_facts(run, adoption), *failures]))
-    texts = {known.version: known.text or "" for known in candidates if known.version}
-    chosen = adoption.get("prompt_version")
-    if chosen in texts and chosen != run.incumbent:
-        before, after = texts[run.incumbent].splitlines(), texts[str(chosen)].splitlines()
-        changes = [line for line in ndiff(before, after) if not line.startswith("?")]
-        is_in = adoption.get("reason_code") == "adopted"
-        print_all(
-            "",
-            *([] if is_in else [f"not adopted ({chosen}):"]),
-            *(safe(line.rstrip(), STYLES.get(line[0], "")) for line in changes),
-            "",
-        )
-    click.echo(
-        f"prompt optimization complete: model={run.model_ref} store={run.store_path} "
-        f"total={status['total_rollouts']} succeeded={status['succeeded']} "
-        f"failed={status['failed']} cancelled={status['cancelled']}"
-    )
-    optimizer = status.get("rl_optimizer")
-    if isinstance(optimizer, dict):
-        shown = {name: optimizer[name] for name in optimizer if name not in {"config", LAST}}
-        shown[LAST] = optimizer[LAST]
-        words = " ".join(f"{name}={_word(value)}" for name, value in shown.items())
-        click.echo(f"prompt optimization rl optimizer: {words}")
-
-
-def _word(value: object) -> str:
-    """Return a value of a report as one word."""
-    if value is None:
-        return "none"
-    return f"{value:.6g}" if isinstance(value, float) else str(value).lower()
-
-
-def _facts(run: Optimization, adoption: JsonObject) -> Iterator[tuple[str, object]]:
-    state, why = state_now(run)
-    yield "run", run.run_id
-    yield "state", f"{state}{f': {why}' if why else ''}"
-    yield "error", run.error
-    yield "search ended", run.report.get("search_ended")
-    scores = run.report.get("scores")
-    for name, summary in scores.items() if isinstance(scores, dict) else ():
-        if summary is not None:
-            yield name.replace("_", " "), f"{number(summary['mean'])} on {summary['rows']} rows"
-    if adoption.get("delta") is not None:
-        low_high = adoption.get("interval")
-        between = f" [{low_high[0]:+.3f}, {low_high[1]:+.3f}]" if isinstance(low_high, list) else ""
-        counts = f"{adoption['better']} better, {adoption['worse']} worse"
-        found = f"{adoption['delta']:+.3f}{between}, p = {adoption['p_value']:.4g}"
-        yield "difference", f"{found}, {adoption['pairs']} pairs: {counts}"
-    if adoption.get("uncosted_why") is not None:
-        rows = f"{adoption['uncosted']} rows"
-        yield "safety unknown", f"on {rows}: {adoption['uncosted_why']}"
-    if adoption:
-        what = adoption.get("prompt_version") or "nothing"
-        reason = str(adoption["reason_code"])
-        yield "adopted", what if reason == "adopted" else f"nothing: {reason}"
-    cost = f"{run.calls:,} calls, {run.tokens:,} tokens, ${run.usd:.4f}, {seconds(run.seconds)}"
-    yield "used", cost
 
 
 @click.command(
@@ -563,7 +533,10 @@ def _outcome(status: JsonObject) -> str:
 @store_option
 @json_option
 def show(*, run_id: str | None, path: Path, as_json: bool) -> None:
-    """Show a run, by default the newest: scores, evidence, candidates, cost."""
+    """Show the report of a run.
+
+    It has scores, evidence, cost and every candidate. By default the run is the newest.
+    """
     with _storing(settings_of(path)) as store:
         run = run_of(store, run_id)
         status = optimization_status(store, run)
@@ -572,19 +545,8 @@ def show(*, run_id: str | None, path: Path, as_json: bool) -> None:
             lineage, failures = [_plain(each) for each in candidates], _failures(store, run)
             print_json({**status, "failures": failures, "report": run.report, "lineage": lineage})
             return
-        _print_report(store, run, status)
-    rows = [
-        (
-            known.label,
-            known.version or "-",
-            known.parent or "-",
-            number(known.details.get("search_score")),  # type: ignore[arg-type]
-            known.state,
-            known.why or "",
-        )
-        for known in candidates
-    ]
-    print_all("", table_of(["label", "prompt", "parent", "score#", "state", "why"], rows))
+        print_report(store, run, status)
+    print_candidates(candidates)
 
 
 def _failures(store: Store, run: Optimization) -> list[JsonObject]:
@@ -606,40 +568,37 @@ def _plain(record: object) -> JsonObject:
 @store_option
 @json_option
 def prompts(*, path: Path, as_json: bool) -> None:
-    """List every prompt version: where it comes from, its score, its state, its text."""
+    """List every prompt version.
+
+    Each is listed once: its origin, score, state and text, and whether it is in force.
+    """
+    from tau_live.prompts.versions import prompt_versions
+
     settings = settings_of(path)
     with _storing(settings) as store:
-        candidates = [known for known in store.optimizations.candidates() if known.version]
+        versions = prompt_versions(store)
         live = prompt_statuses(store, settings, now=time.time())
     if as_json:
-        rows = [{**_plain(known), "live": live.get(known.version or "")} for known in candidates]
+        rows = [
+            {
+                **_plain(known.candidate),
+                "also": [{"run_id": at.run_id, "label": at.label} for at in known.others],
+                "resource": known.resource,
+                "in_force": known.in_force,
+                "live": live.get(known.candidate.version or ""),
+            }
+            for known in versions
+        ]
         print_json({"prompts": rows})
         return
-    for known in candidates:
-        print_all(
-            facts_of(
-                [
-                    ("prompt", known.version),
-                    ("run", f"{known.run_id} {known.label}"),
-                    ("parent", known.parent),
-                    ("score", known.details.get("search_score")),
-                    ("state", f"{known.state}{f': {known.why}' if known.why else ''}"),
-                    ("live", _live_text(live.get(known.version or ""))),
-                ]
-            ),
-            *(safe(f"  {line}") for line in (known.text or "(empty)").splitlines()),
-            "",
-        )
-
-
-def _live_text(prompt: PromptStatus | None) -> str | None:
-    return None if prompt is None else prompt_text(prompt)
+    for known in versions:
+        print_prompt(known, live.get(known.candidate.version or ""))
 
 
 def _controls(name: str) -> click.Command:
     @click.command(
         name,
-        help=f"{name.capitalize()} a run, by default the newest, from any process.",
+        help=f"{name.capitalize()} a run from any process.\n\nBy default it is the newest.",
         epilog=epilog(f"optimize {name}", f'tau-live optimize {name} --reason "rate limits"'),
     )
     @click.argument("run_id", metavar="[RUN]", required=False)
@@ -667,24 +626,30 @@ def _report_control(
     status = optimization_status(store, run)
     publish_optimization(store.path.with_name(FILE), status)
     if as_json:
-        recovery = run.report.get("recovery")
-        print_json(
-            {
-                "schema_version": 1,
-                "action": action,
-                "principal": operator(),
-                "run_id": run.run_id,
-                "lifecycle_state": status["run_state"],
-                "idempotent": moved.idempotent,
-                "reason": reason,
-                "store_path": str(store.path),
-                "audit_seq": moved.audit_seq,
-                "training_status": status,
-                **({"recovery": recovery} if recovery else {}),
-            }
-        )
+        print_json(_control_report(store, status, action, moved, reason=reason))
     else:
         click.echo(f"{run.run_id} is {'still ' if moved.idempotent else ''}{status['run_state']}")
+
+
+def _control_report(
+    store: Store, status: JsonObject, action: str, moved: "Moved | None", *, reason: str
+) -> JsonObject:
+    """Return what an operator did to a run; ``moved`` is left out where its state stays."""
+    run_id = status.get("run_id")
+    recovery = store.optimizations.run(str(run_id)).report.get("recovery") if run_id else None
+    return {
+        "schema_version": 1,
+        "action": action,
+        "principal": operator(),
+        "run_id": run_id,
+        "lifecycle_state": status.get("run_state"),
+        "idempotent": moved is not None and moved.idempotent,
+        "reason": reason,
+        "store_path": str(store.path),
+        "audit_seq": store.audit.entries(limit=1)[0].seq if moved is None else moved.audit_seq,
+        "training_status": status or None,
+        **({"recovery": recovery} if recovery else {}),
+    }
 
 
 @click.command(epilog=epilog("optimize status", "tau-live optimize status --json | jq .progress"))
@@ -692,7 +657,12 @@ def _report_control(
 @store_option
 @json_option
 def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
-    """Show the state of a run, by default the newest."""
+    """Show how a run stands.
+
+    By default it is the newest.
+    """
+    from tau_live.prompts.control import RESUMABLE
+
     with _storing(settings_of(path, changes=True)) as store:
         run = run_of(store, run_id)
         found = optimization_status(store, run)
@@ -703,6 +673,8 @@ def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
     done = f"{progress['done']} of {progress['total']} items" if isinstance(progress, dict) else ""
     why = f", {found['reason_code']}" if found["reason_code"] else ""
     click.echo(f"{run.run_id} is {found['run_state']}{why}: {run.phase}, {done}")
+    if found["reason_code"] in RESUMABLE and found["run_state"] == OptimizationState.FAILED:
+        click.echo(_resuming(run))
 
 
 @click.command(
@@ -716,16 +688,17 @@ def status(*, run_id: str | None, path: Path, as_json: bool) -> None:
     "--to",
     "version",
     metavar="VERSION",
-    help="A prompt version, `NAME@NUMBER`, or the policy `prompt@RUN:NUMBER` of a run.",
+    help="A prompt version or its beginning, `NAME@NUMBER`, or a policy `prompt@RUN:NUMBER`.",
 )
 @click.option("--resource", default="system_prompt", show_default=True, help="The resource.")
 @reason_option
 @store_option
 @json_option
 def rollback(*, version: str | None, resource: str, reason: str, path: Path, as_json: bool) -> None:
-    """Publish an earlier prompt again, by default the one before the one in force.
+    """Put an earlier prompt back.
 
-    The policy of a run that learned to choose among prompts goes back to an earlier version too.
+    By default it is the one before the one in force. It is in force at once, without a trial. The
+    policy of a run that learned to choose among prompts goes back to an earlier version too.
     """
     from tau_live.prompts.adoption import publish_earlier
     from tau_live.prompts.policy import is_policy, restore
@@ -733,40 +706,56 @@ def rollback(*, version: str | None, resource: str, reason: str, path: Path, as_
     with _storing(settings_of(path, changes=True)) as store:
         if version is not None and is_policy(version):
             report = restore(store, version, reason=reason, who=operator())
-            point, number_ = version.rpartition(":")[0], report.policy_version
-            if as_json:
-                print_json({"resource": point, "version": number_, "text": None})
-            else:
-                click.echo(f"{point} is at version {number_}, which is {report.policy_sha256}")
-            return
-        number_ = publish_earlier(
-            store, version, prompt_key=resource, reason=reason, who=operator()
-        )
-        published = store.resources.resource(resource, number_)
-    if as_json:
-        print_json({"resource": resource, "version": number_, "text": published.content})
-    else:
-        put_back = prompt_version(str(published.content))
-        click.echo(f"{resource} is at version {number_}, which is {put_back}")
+            resource, number_ = version.rpartition(":")[0], report.policy_version
+            text, put_back = None, report.policy_sha256
+        else:
+            number_ = publish_earlier(
+                store, version, prompt_key=resource, reason=reason, who=operator()
+            )
+            text = str(store.resources.resource(resource, number_).content)
+            put_back = prompt_version(text)
+        if as_json:
+            newest = store.optimizations.runs(limit=1)
+            status = optimization_status(store, newest[0]) if newest else {}
+            control = _control_report(store, status, "rollback", None, reason=reason)
+            print_json({**control, "resource": resource, "version": number_, "text": text})
+        else:
+            click.echo(f"{resource} is at version {number_}, which is {put_back}")
 
 
 @click.command(epilog=epilog("optimize worker", "tau-live optimize worker --store runs.sqlite"))
-@click.option("--run", "run_id", metavar="RUN", help="The run.  [default: the newest]")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("--run", "run_id", metavar="RUN", help="The run to help.  [default: the newest]")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="How many items are executed at once.",
+)
 @store_option
 def worker(*, run_id: str | None, workers: int, path: Path) -> None:
-    """Help a run from another process, until nothing is left or Ctrl-C."""
+    """Help a run from another process.
+
+    It works until the run has ended, or until Ctrl-C or SIGTERM, and then says what it did.
+    """
     _needs_extra()
     sys.path.insert(0, "")
     settings = settings_of(path, changes=True)
-    with _storing(settings) as store:
+    with interrupting(), _storing(settings) as store:
         from tau_live.prompts.optimizer import help_run
 
         run = run_of(store, run_id)
         _import_as_leader(run)
         loaded = _load(Path(run.config_path), _model_of(run), settings)
-        _check_named(loaded, keys=True)
-        help_run(store, run, loaded, settings=settings, count=workers)
+        _check_named(loaded)
+        click.echo(f"helping {run.run_id} with {plural(workers, 'worker')}")
+        try:
+            help_run(store, run, loaded, settings=settings, count=workers)
+        finally:
+            own = Condition("owner", "is", this_process())
+            state, _ = state_now(store.optimizations.run(run.run_id))
+            did = plural(store.find(Attempt, own, limit=0).total, "item")
+            click.echo(f"did {did} of {run.run_id}, which is {state}")
 
 
 for command in (

@@ -122,6 +122,11 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value + 0.0:.4g}"  # -0.0 is 0
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def percent(share: float) -> str:
     """Return a share as a percentage, precise enough that a small one is not 0."""
     return f"{100.0 * share:.3g}%"
@@ -302,6 +307,32 @@ def facts_of(rows: Iterable[tuple[str, object]]) -> RenderableType:
     for name, value in rows:
         table.add_row(safe(name), _cell(value))
     return table
+
+
+def listing_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RenderableType:
+    """Return a table in which only the last column is wrapped; records where it does not fit."""
+    table = table_of(columns, rows)
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    console = console_of(sys.stdout.isatty())
+    unbounded = console.options.update(width=10 * PIPED_WIDTH)
+    fits = console.measure(table, options=unbounded).minimum <= console.width
+    shown = [[None if cell == "" else cell for cell in row] for row in rows]
+    return table if fits else records_of(columns, shown)
+
+
+def line_of(mark: str, text: str, style: str = "") -> RenderableType:
+    """Return a line after a mark; where it wraps, it keeps its indent."""
+    body = text.lstrip(" ")
+    lead = safe(mark + " " * (len(text) - len(body)), style)
+    content = safe(body.rstrip(), style)
+    if lead.cell_len + content.cell_len <= stdout_width():
+        return join_texts(lead, content)
+    line = Table.grid()
+    line.add_column(no_wrap=True)
+    line.add_column(overflow="fold")
+    line.add_row(lead, content)
+    return line
 
 
 def records_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RenderableType:

@@ -94,3 +94,20 @@ def stopping(stop: threading.Event) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         signals.put(False)
+
+
+@contextmanager
+def interrupting() -> Iterator[None]:
+    """Let SIGTERM interrupt like Ctrl-C, where this is the main thread, which has the signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

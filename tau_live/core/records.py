@@ -24,6 +24,9 @@ NAMESPACE = UUID("5f0d7f0e-2b0c-5c53-9a5e-0d1f6f1d7c11")
 QUEUE_HOST = "queue"
 """The host of rollouts that were enqueued; their run ids are their rollout ids."""
 
+ITEM = "optimize"
+"""The name of rollouts that are items of an optimization; each has a mode."""
+
 LIVE = "live-"
 """How the ids of live rollouts begin."""
 

@@ -13,11 +13,15 @@ from tau_live.core.records import AuditEntry, Resource
 from tau_live.core.sanitize import JsonObject
 from tau_live.prompts.config import Adoption
 from tau_live.prompts.search import Prompt, weighted_mean
+from tau_live.prompts.versions import name_versions, whole_version
 from tau_live.rl.paired import holm, sign_flip_p, t_interval, t_upper_bound
 from tau_live.store.records import Candidate, Optimization
 from tau_live.store.roles import Store
 
 DIGITS = 12
+
+NUMBERED = "resources-"
+"""Begins a version of a resource by its number alone."""
 
 PASSING = frozenset({"adopted", "propose_only"})
 """The reasons of a prompt that passes every check."""
@@ -284,9 +288,10 @@ def publish_earlier(
 
     Args:
         store: The store.
-        version: Its prompt version, or ``NAME@NUMBER`` of the resource; ``None`` is the prompt
-            before the one in force, and after a rollback the one before that: one that was put
-            aside does not come back by itself.
+        version: Its prompt version or the beginning of it, or a version of the resource,
+            ``NAME@NUMBER`` or ``resources-NUMBER``;
+            ``None`` is the prompt before the one in force, and after a rollback the one before
+            that: one that was put aside does not come back by itself.
         prompt_key: The name of the resource.
         reason: Why.
         who: Who is on record for it.
@@ -297,15 +302,20 @@ def publish_earlier(
     versions = store.resources.versions(prompt_key)
     numbered = {f"{prompt_key}@{known.version}": known.content for known in versions}
     known = {prompt_version(text): text for text in numbered.values() if isinstance(text, str)}
+    runs = {run.run_id: run.config.get("prompt_key") for run in store.optimizations.runs()}
     for candidate in store.optimizations.candidates():
-        if candidate.text is not None:
+        if candidate.text is not None and runs.get(candidate.run_id) == prompt_key:
             known.setdefault(prompt_version(candidate.text), candidate.text)
+    version = whole_version(version, known)
+    if version is not None and version.startswith(NUMBERED):
+        version = f"{prompt_key}@{version.removeprefix(NUMBERED)}"
     text = numbered.get(version or "", known.get(version or ""))
     if version is None:
         text = _before(versions)
     if not versions or not isinstance(text, str):
         wanted = version or f"a version of {prompt_key} before the one in force"
-        raise TauLiveError(f"failed to load rollback checkpoint '{wanted}'")
+        choices = name_versions(store, known, key=prompt_key)
+        raise TauLiveError(f"failed to load rollback checkpoint '{wanted}': {choices}")
     at = time.time()
     meta = {"prompt_version": prompt_version(text), "rolled_back_at": at}
     replaced = versions[0].content

@@ -203,8 +203,9 @@ def check_prices(config: OptimizationConfig, prices: Prices, *, path: str) -> No
     if unknown:
         raise ConfigError(
             [
-                f"{path}: /budget/usd: the price of {ref} is unknown: declare it in the settings "
-                "(`[tool.tau-live.prices]`), or leave the budget out"
+                f"{path}: /budget/usd: the price of {ref} is unknown: leave the budget out, or "
+                "declare it in pyproject.toml, in US dollars per million tokens: "
+                f'[tool.tau-live.prices."{ref.partition("/")[2]}"] with `input = ` and `output = `'
                 for ref in unknown
             ]
         )

@@ -16,6 +16,7 @@ from tau_live.prompts.documents import (
     Deprecation,
     Violation,
     faults,
+    line_place,
     parse_json,
     parse_toml,
     pointer_of,
@@ -308,12 +309,23 @@ class _RawRow(NamedTuple):
         pointer: Its JSON pointer in the config; the number of its line in a file of rows.
         place: Its place among the rows of its set, from 0.
         raw: What is written.
+        is_lines: Whether the file is one of rows.
     """
 
     path: Path
     pointer: str
     place: int
     raw: object
+    is_lines: bool = False
+
+    def violation(self, problem: str, value: object, *, at: str = "") -> Violation:
+        """Return a violation at a pointer in it."""
+        return Violation(self.path, self.pointer + at, problem, value, self.is_lines)
+
+    @property
+    def where(self) -> str:
+        """Its place, in a message about another."""
+        return f"{line_place(self.pointer) if self.is_lines else self.pointer} of {self.path}"
 
 
 def read_config(path: Path, *, model: str | None) -> Loaded:
@@ -350,6 +362,22 @@ def read_config(path: Path, *, model: str | None) -> Loaded:
     )
 
 
+def _parse(text: str, suffix: str) -> object:
+    """Return a document by the ending of its file's name; what is not TOML has to be JSON.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if suffix == ".toml":
+        return parse_toml(text)
+    try:
+        return parse_json(text)
+    except ValueError:
+        if suffix == ".json":
+            raise
+        raise ValueError("must be .json or .toml") from None
+
+
 class _Reading:
     """A config while it is read, and every violation in it.
 
@@ -361,6 +389,7 @@ class _Reading:
         self._path = path
         self._violations: list[Violation] = []
         self._first: dict[str, tuple[RolloutMode, _RawRow]] = {}
+        self._files: dict[Path, str] = {}
         self.warnings: list[str] = []
         self.deprecations: list[Deprecation] = []
         self._is_usage = False
@@ -380,8 +409,7 @@ class _Reading:
     def _read_document(self) -> dict[str, object]:
         try:
             text = read_text(self._path)
-            is_toml = self._path.suffix.lower() == ".toml"
-            document = parse_toml(text) if is_toml else parse_json(text)
+            document = _parse(text, self._path.suffix.lower())
         except ValueError as error:
             raise ConfigError([Violation(self._path, "", str(error)).line]) from error
         if not isinstance(document, dict):
@@ -389,7 +417,8 @@ class _Reading:
         return document
 
     def _add(self, pointer: str, problem: str, *value: object) -> None:
-        self._violations.append(Violation(self._path, pointer, problem, *value))
+        violation = Violation(self._path, pointer, problem)
+        self._violations.append(violation._replace(value=value[0]) if value else violation)
 
     def end(self) -> None:
         """Raise the error that has all violations, if there are any.
@@ -420,6 +449,10 @@ class _Reading:
         except ValueError as error:
             self._add(pointer, f"{file} {error}", raw)
             return []
+        other = self._files.setdefault(file.resolve(), SETS[mode])
+        if other != SETS[mode]:
+            self._add(pointer, f"must not be the file of '{other}'", raw)
+            return []
         return self._lines(file, lines)
 
     def _lines(self, file: Path, lines: Sequence[str]) -> list[_RawRow]:
@@ -430,10 +463,10 @@ class _Reading:
             try:
                 raw = parse_json(line)
             except ValueError as error:
-                self._violations.append(Violation(file, f"/{number}", str(error)))
+                self._violations.append(Violation(file, f"/{number}", str(error), is_lines=True))
                 continue
-            self._violations += faults(file, raw, (number,))
-            rows.append(_RawRow(file, f"/{number}", len(rows), raw))
+            self._violations += faults(file, raw, line=number)
+            rows.append(_RawRow(file, f"/{number}", len(rows), raw, is_lines=True))
         return rows
 
     def unique_rows(
@@ -462,23 +495,22 @@ class _Reading:
             if repeats:
                 self.warnings.append(
                     f"{len(repeats)} of {len(rows)} rows of '{SETS[mode]}' repeat a task and are "
-                    f"left out, the first at {repeats[0].pointer} of {repeats[0].path}"
+                    f"left out, the first at {repeats[0].where}"
                 )
         return unique
 
     def _is_row(self, written: _RawRow) -> bool:
         problems = row_problems(written.raw)
         for problem in problems:
-            pointer = written.pointer + (pointer_of([problem.key]) if problem.key else "")
+            at = pointer_of([problem.key]) if problem.key else ""
             hint = "" if problem.key in {"", *KEYS} else _hint(problem.key, KEYS)
             what = f"{problem.what}{hint}"
-            self._violations.append(Violation(written.path, pointer, what, problem.value))
+            self._violations.append(written.violation(what, problem.value, at=at))
         return not problems
 
     def _add_same(self, written: _RawRow, known: _RawRow) -> None:
-        where = known.pointer if known.path == self._path else f"{known.pointer} of {known.path}"
-        problem = f"is the same task as {where}"
-        self._violations.append(Violation(written.path, written.pointer, problem, written.raw))
+        where = known.pointer if known.path == self._path else known.where
+        self._violations.append(written.violation(f"is the same task as {where}", written.raw))
 
     def parse(self, model: str | None) -> OptimizationConfig:
         """Return the config; what is wrong in it is added to the violations and left out."""
@@ -511,8 +543,7 @@ class _Reading:
             problem = pattern_problem(row.expected)
             if problem is not None:
                 _, written = self._first[row.digest]
-                pointer = f"{written.pointer}/expected"
-                self._violations.append(Violation(written.path, pointer, problem, row.expected))
+                self._violations.append(written.violation(problem, row.expected, at="/expected"))
 
     def check_empty(self) -> None:
         """Add that there are no rows, unless something else is wrong with them."""

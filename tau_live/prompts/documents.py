@@ -50,17 +50,21 @@ class Violation(NamedTuple):
         pointer: The JSON pointer of the place; empty for the document.
         problem: What is wrong.
         value: The value at the place; left out where there is none.
+        is_lines: Whether the file has a document on each line, and the pointer begins with the
+            number of one.
     """
 
     path: Path
     pointer: str
     problem: str
     value: object = _NO_VALUE
+    is_lines: bool = False
 
     @property
     def line(self) -> str:
         """The violation as a line for the user."""
-        where = f"{self.path}: {self.pointer}: " if self.pointer else f"{self.path}: "
+        place = line_place(self.pointer) if self.is_lines else self.pointer
+        where = f"{self.path}: {place}: " if place else f"{self.path}: "
         shown = "" if self.value is _NO_VALUE else f", got {show_value(self.value)}"
         return f"{where}{self.problem}{shown}"
 
@@ -68,6 +72,12 @@ class Violation(NamedTuple):
 def pointer_of(keys: Sequence[str | int]) -> str:
     """Return the JSON pointer (RFC 6901) of these keys and indexes."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+
+
+def line_place(pointer: str) -> str:
+    """Return the place of a pointer that begins with the number of a line: ``line 4: /weight``."""
+    _, number, *keys = pointer.split("/")
+    return f"line {number}" + "".join([":", " /", "/".join(keys)] if keys else [])
 
 
 def read_text(path: Path) -> str:
@@ -128,10 +138,17 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return known
 
 
-def faults(path: Path, document: object, keys: tuple[str | int, ...] = ()) -> list[Violation]:
-    """Return where a document holds what JSON cannot, is nested too deeply, or repeats a key."""
+def faults(path: Path, document: object, *, line: int | None = None) -> list[Violation]:
+    """Return where a document holds what JSON cannot, is nested too deeply, or repeats a key.
+
+    Args:
+        path: Its file.
+        document: The document.
+        line: The number of its line, in a file with one on each.
+    """
+    keys = () if line is None else (line,)
     return [
-        Violation(path, pointer_of(at), problem, value)
+        Violation(path, pointer_of(at), problem, value, is_lines=line is not None)
         for at, problem, value in _faults(document, keys)
     ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import re
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Mapping
@@ -58,6 +59,8 @@ PROVIDERS = frozenset(
     }
 )
 """The packages whose errors are those of a provider, also where an agent raises them."""
+_KEY = re.compile(r"api.?key|credential", re.IGNORECASE)
+"""Matches the errors of providers that miss their key."""
 
 BUDGET = "budget_exhausted"
 REJECTED = "provider_rejected"
@@ -339,6 +342,12 @@ def model_of(ref: str) -> "Model":
         return infer_model(ref.replace("/", ":", 1))
     except Exception as error:
         raise StoppedError(f"model {ref!r} cannot be used: {error}") from error
+
+
+def lacks_key(error: TauLiveError) -> bool:
+    """Return whether ``model_of`` failed only because the provider's key is not there."""
+    cause = error.__cause__
+    return not isinstance(cause, ImportError) and bool(_KEY.search(str(cause)))
 
 
 async def _request(

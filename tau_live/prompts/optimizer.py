@@ -24,6 +24,7 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.processes import is_alive, this_process
 from tau_live.core.prompts import prompt_version
 from tau_live.core.records import (
+    ITEM,
     LearnableRollout,
     Rollout,
     RolloutConfig,
@@ -117,7 +118,9 @@ RENEW_S = 10.0
 WATCH_S = 0.25
 PUBLISH_S = 1.0
 EXPIRE_S = 1.0
-STOP_S = 10.0
+STOP_S = 5.0
+"""How long running items are waited for: `docker stop` kills after ten seconds."""
+
 MOST_FAILING_S = 30.0
 """For how long the store may fail before the run does."""
 
@@ -917,7 +920,7 @@ class _Leader:
                 self._store.queue.enqueue(
                     Rollout(
                         rollout_id=id_,
-                        name="optimize",
+                        name=ITEM,
                         mode=mode,
                         queue=run.run_id,
                         input=without_secrets(row.input) if keeps else None,

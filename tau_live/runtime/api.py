@@ -581,7 +581,7 @@ class RunContext:
 
 def _is_ours(claim: object, runtime: "Runtime") -> bool:
     """Return whether a claim is of the store in use here; if it is not, log why."""
-    from tau_live.core.records import Claim
+    from tau_live.core.records import ITEM, Claim
     from tau_live.core.settings import place_paths
 
     if type(claim) is not Claim:
@@ -591,6 +591,8 @@ def _is_ours(claim: object, runtime: "Runtime") -> bool:
             own = place_paths(runtime.settings, State.folder).store
             if claim.queue.path.samefile(own):
                 return True
+        if claim.rollout.name == ITEM and claim.rollout.mode is not None:
+            return False  # its worker stores it
         why = "the claim is of another store than the one in use here: see TAU_LIVE_RL_STORE"
     log_failure("claimed_run_not_recorded", ValueError(why))
     return False

@@ -1,13 +1,21 @@
 """What ``tau-live optimize`` prints, and its exit codes."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tau_live.core.errors import TauLiveError
 from tau_live.core.prompts import prompt_version
-from tests.cli.conftest import Run
+from tau_live.prompts.budget import Prices
+from tau_live.prompts.config import read_config
+from tau_live.prompts.models import lacks_key
+from tau_live.prompts.optimizer import begin
+from tau_live.store.records import Candidate, Optimization, OptimizationState
+from tau_live.store.sqlite.store import SqliteStore
+from tests.cli.conftest import Read, Run
 from tests.prompts.agents import FOLDER
 from tests.prompts.stubs import PROMPT, REF, RULE, rows
 from tests.prompts.test_policy import config as policy_config
@@ -108,6 +116,64 @@ def test_a_dry_run_writes_nothing(run: Run, config: Path, tmp_path: Path) -> Non
     assert [*tmp_path.iterdir()] == [config]
 
 
+def test_a_dry_run_says_where_the_budget_ends_it(run: Run, tmp_path: Path) -> None:
+    bounded = written(
+        tmp_path / "config.json", budget={"calls": 50, "tokens": 10**9, "rollouts": 1}
+    )
+
+    found = run("optimize", "--config", bounded, "--dry-run").output
+
+    assert "budget         the budget ends it at 50 calls or 1 items\n" in found
+
+
+def test_the_calls_of_an_agent_are_shown_as_its_own(run: Run, tmp_path: Path) -> None:
+    config = written(tmp_path / "config.json", agent="tests.prompts.stubs:seed_agent")
+
+    found = run("optimize", "--config", config, "--dry-run").output
+
+    assert "model calls    the agent's own\n" in found
+
+
+def test_a_dry_run_looks_for_the_package_of_the_provider(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    config = written(tmp_path / "config.json", model="openai/gpt-5")
+
+    found = run("optimize", "--config", config, "--dry-run")
+
+    assert found.exit_code == 1
+    assert "model 'openai/gpt-5' cannot be used: Please install" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("cause", "lacks"),
+    [
+        (ImportError("Please install the `openai` package: api_key"), False),
+        (RuntimeError("Set the `OPENAI_API_KEY` environment variable"), True),
+        (RuntimeError("Unknown model: nope:x"), False),
+    ],
+)
+def test_a_key_that_is_not_there_is_no_other_failure(cause: Exception, lacks: bool) -> None:
+    error = TauLiveError("model 'a/b' cannot be used")
+    error.__cause__ = cause
+
+    assert lacks_key(error) is lacks
+
+
+def test_an_empty_prompt_to_begin_with_is_a_warning(run: Run, tmp_path: Path) -> None:
+    config = written(tmp_path / "config.json", resources={"systemprompt": PROMPT})
+
+    found = run("optimize", "--config", config, "--dry-run", "--json")
+
+    warning = (
+        "resource 'system_prompt' is empty: the search begins with an empty prompt; "
+        "did you mean 'systemprompt'?"
+    )
+    assert f"warning: {warning}\n" in found.stderr
+    assert warning in json.loads(found.stdout)["warnings"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -174,7 +240,10 @@ def test_a_policy_of_prompts_is_reported_and_put_back(
     )  # fmt: skip
     assert f"{point} is at version 1, which is " in run(*to, f"{point}:1").output
     again: Any = json.loads(run(*to, f"{point}:2", "--json").stdout)
-    assert again == {"resource": point, "version": 2, "text": None}
+    assert (again["resource"], again["version"], again["text"]) == (point, 2, None)
+    assert (again["action"], again["reason"], again["run_id"]) == (
+        "rollback", "worse", status["run_id"],
+    )  # fmt: skip
 
 
 def test_the_default_store_is_not_part_of_a_suggestion(run: Run) -> None:
@@ -182,3 +251,123 @@ def test_the_default_store_is_not_part_of_a_suggestion(run: Run) -> None:
     named = run("optimize", "show", "--store", "runs.sqlite").stderr
     assert "`tau-live optimize --config FILE --store runs.sqlite` makes one" in named
     assert "(see `tau-live optimize --help`)" in run("optimize", "--store", "runs.sqlite").stderr
+
+
+BEST = f"{PROMPT}\n  - {RULE} {RULE}"
+
+
+@pytest.fixture
+def stored(store: SqliteStore, config: Path) -> Optimization:
+    """A run with a candidate, and the same again."""
+    run = begin(
+        store,
+        read_config(config, model=None),
+        config,
+        store_path=str(store.path),
+        prices=Prices(known=False),
+    )
+    version = prompt_version(BEST)
+    for label, state, why in [
+        ("r1-p1-c1", "screened", None),
+        ("r2-p1-c1", "duplicate", f"{version} is known"),
+    ]:
+        store.optimizations.keep(
+            Candidate(
+                run_id=run.run_id,
+                label=label,
+                version=version,
+                text=BEST,
+                state=state,
+                why=why,
+                parent=run.incumbent,
+                details={"search_score": 1.0},
+                made_at=1.0,
+            )
+        )
+    return run
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "word", "shown"),
+    [
+        ("completed", None, "complete", "completed"),
+        ("cancelled", "cancelled", "cancelled", "cancelled"),
+        ("failed", "interrupted", "failed", "failed: interrupted"),
+    ],
+)
+def test_the_last_line_has_the_state_of_the_run(
+    run: Run, store: SqliteStore, stored: Optimization, state: str, why: str | None, word: str,
+    shown: str,
+) -> None:  # fmt: skip
+    changed = OptimizationState(state)
+    store.optimizations.change(stored.run_id, state=changed, reason_code=why)
+
+    output = run("optimize", "show", "--store", store.path).output
+
+    assert f"\nprompt optimization {word}: model=function/" in output
+    assert f"\nstate  {shown}\n" in output.replace("       ", "  ")
+
+
+def test_unknown_dollars_are_not_zero(run: Run, store: SqliteStore, stored: Optimization) -> None:
+    unknown = run("optimize", "show", "--store", store.path).output
+    store.optimizations.settle(stored.run_id, tokens=5, usd=0.25, tokens_reserved=0, usd_reserved=0)
+    part = run("optimize", "show", "--store", store.path).output
+
+    assert "0 calls, 0 tokens, US dollars unknown, " in unknown
+    assert "5 tokens, at least $0.2500, " in part
+
+
+def test_a_prompt_is_listed_once_with_its_place_in_the_resources(
+    run: Run, read: Read, store: SqliteStore, stored: Optimization
+) -> None:
+    store.resources.publish({"system_prompt": BEST})
+
+    text = run("optimize", "prompts", "--store", store.path).output
+    found: Any = read("optimize", "prompts", "--store", store.path)
+
+    version, run_id = prompt_version(BEST), stored.run_id
+    assert [prompt["version"] for prompt in found["prompts"]] == [stored.incumbent, version]
+    assert [prompt["in_force"] for prompt in found["prompts"]] == [False, True]
+    assert [prompt["resource"] for prompt in found["prompts"]] == [
+        "system_prompt@1", "system_prompt@2",
+    ]  # fmt: skip
+    assert found["prompts"][1]["also"] == [{"run_id": run_id, "label": "r2-p1-c1"}]
+    assert text.count(version) == 1
+    assert f"prompt    {version} (in force)\nresource  system_prompt@2\n" in text
+    assert f"also      {run_id} r2-p1-c1\n" in text
+    assert "score     1\n" in text
+
+
+def test_in_a_narrow_terminal_names_stay_whole_and_lines_keep_their_indent(
+    run: Run, store: SqliteStore, stored: Optimization
+) -> None:
+    shown = run("optimize", "show", "--store", store.path, COLUMNS="60").output
+    listed = run("optimize", "prompts", "--store", store.path, COLUMNS="60").output
+    wide = run("optimize", "show", "--store", store.path, COLUMNS="90").output
+
+    version = prompt_version(BEST)
+    assert f"label  r1-p1-c1\nprompt  {version}\nparent  {stored.incumbent}\n" in shown
+    assert f"why  {version} is known\n" in shown
+    assert (
+        "\n    - Put every marked number into brackets. Put every\n    marked number into" in listed
+    )
+    assert f"r2-p1-c1   {version}  {stored.incumbent}      1  duplicate  " in wide
+    assert max(map(len, listed.splitlines())) <= 60
+
+
+def test_a_rollback_takes_the_beginning_of_a_version_or_says_what_there_is(
+    run: Run, store: SqliteStore, stored: Optimization
+) -> None:
+    version = prompt_version(BEST)
+    to = ("optimize", "rollback", "--reason", "worse", "--store", store.path, "--to")
+
+    unknown = run(*to, "p-none").stderr
+    elsewhere = run(*to, version, "--resource", "tone").stderr
+    put_back = run(*to, version[:6]).output
+
+    assert unknown == (
+        "tau-live: failed to load rollback checkpoint 'p-none': there are system_prompt@1 "
+        f"({stored.incumbent}, in force); of runs: {version}\n"
+    )
+    assert "there is no resource 'tone', only system_prompt\n" in elsewhere
+    assert put_back == f"system_prompt is at version 2, which is {version}\n"

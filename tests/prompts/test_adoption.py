@@ -484,7 +484,7 @@ def test_an_unknown_prompt_changes_nothing(
     ended = optimize()
     before = store.resources.latest()
 
-    with pytest.raises(TauLiveError, match=rf"^failed to load rollback checkpoint '{reference}'$"):
+    with pytest.raises(TauLiveError, match=rf"^failed to load rollback checkpoint '{reference}': "):
         publish_earlier(store, reference, prompt_key="system_prompt", reason="?", who="operator")
 
     assert store.resources.latest() == before
@@ -504,6 +504,31 @@ def test_a_prompt_that_was_put_aside_does_not_come_back_by_itself(store: SqliteS
     assert [back(), back()] == ["b", "a"]
     with pytest.raises(TauLiveError, match="failed to load rollback checkpoint"):
         back()
+
+
+def test_a_version_of_a_resource_may_be_given_by_its_number_alone(store: SqliteStore) -> None:
+    for text in ("a", "b", "c"):
+        store.resources.publish({"system_prompt": text})
+
+    publish_earlier(
+        store, "resources-1", prompt_key="system_prompt", reason="?", who="operator"
+    )  # fmt: skip
+
+    assert store.resources.latest()["system_prompt"].content == "a"
+
+
+@pytest.mark.slow
+def test_a_prompt_of_another_resource_is_not_put_back(optimize: Optimize) -> None:
+    ended = optimize(prompt_key="greeting", resources={"greeting": PROMPT, "system_prompt": "a"})
+    greeting = prompt_version(f"{PROMPT}\n{RULE}")
+
+    with pytest.raises(TauLiveError, match=f"failed to load rollback checkpoint '{greeting}'"):
+        publish_earlier(
+            ended.store, greeting, prompt_key="system_prompt", reason="?", who="operator"
+        )  # fmt: skip
+
+    assert ended.adoption["reason_code"] == "adopted"
+    assert ended.prompt == "a"
 
 
 def test_a_resource_that_is_not_there_is_not_made_by_a_rollback(optimize: Optimize) -> None:

@@ -1,5 +1,6 @@
 """Budgets: no call is made that may exceed one, however many workers ask at once."""
 
+import re
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -148,6 +149,9 @@ def test_a_model_without_a_price_violates_a_budget_in_dollars(bench: Bench) -> N
 
     assert len(caught.value.lines) == 3  # the model, the critic, the editor
     assert all(line.startswith(f"{path}: /budget/usd: ") for line in caught.value.lines)
+    named = re.findall(r'\[tool\.tau-live\.prices\."(.+)"\]', "\n".join(caught.value.lines))
+    declared = [DeclaredPrice(model=name, input=1.0, output=2.0) for name in named]
+    check_prices(config, Prices(declared, known=False), path=str(path))
 
 
 def test_an_agent_cannot_spend_dollars_that_nobody_counts(bench: Bench) -> None:

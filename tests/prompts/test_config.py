@@ -172,12 +172,12 @@ def test_violations_in_a_file_of_rows_name_it_and_the_line(tmp_path: Path) -> No
 
     assert caught.value.lines == [
         (
-            f"{rows}: /3/prompt: rollout input must be a string or object with a string 'prompt' "
-            "field, got 1"
+            f"{rows}: line 3: /prompt: rollout input must be a string or object with a string "
+            "'prompt' field, got 1"
         ),
-        f"{rows}: /4/weight: must be a finite number, got nan",
-        f"{rows}: /5: must be JSON: Expecting value: line 1 column 1 (char 0)",
-        f"{path}: /validate/0: is the same task as /7 of {rows}, got 'c'",
+        f"{rows}: line 4: /weight: must be a finite number, got nan",
+        f"{rows}: line 5: must be JSON: Expecting value: line 1 column 1 (char 0)",
+        f"{path}: /validate/0: is the same task as line 7 of {rows}, got 'c'",
     ]
 
 
@@ -189,6 +189,24 @@ def test_a_row_that_json_does_not_know_has_its_other_problems_too(tmp_path: Path
         "/optimize/0/id: must be a string, got 1",
         "/optimize/0/wieght: is not a key of a row; did you mean 'weight'?, got 2",
     ]
+
+
+def test_a_file_for_two_sets_is_one_violation(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('"a"\n"b"\n')
+    document = {"model": "a/b", "optimize": "rows.jsonl", "validate": "./rows.jsonl"}
+
+    assert violations(tmp_path, document) == [
+        "/validate: must not be the file of 'optimize', got './rows.jsonl'"
+    ]
+
+
+def test_a_config_in_another_language_is_named_by_those_that_are_known(tmp_path: Path) -> None:
+    path = written(tmp_path, "model: a/b\n", "config.yaml")
+
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, model=None)
+
+    assert caught.value.lines == [f"{path}: must be .json or .toml"]
 
 
 def test_rows_that_are_wrong_are_not_missed(tmp_path: Path) -> None:

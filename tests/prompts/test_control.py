@@ -367,17 +367,24 @@ def test_whom_the_access_file_denies_may_not_pause(bench: Bench, start: Start, r
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_can_be_resumed(bench: Bench, start: Start) -> None:
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_can_be_resumed(
+    bench: Bench, start: Start, asked: signal.Signals
+) -> None:
     config = bench.config(**{**STEADY, "optimize": MANY[:60]})
     leader = start("--config", config)
     wait_for(lambda: notes("executed"))
 
-    leader.send_signal(signal.SIGINT)
+    leader.send_signal(asked)
     interrupted = Ended(leader)
+    status = Ended(start("status"))
 
     run = bench.store.optimizations.runs()[0]
     assert interrupted.code == 130
     assert "Traceback" not in interrupted.err
+    hint = f"{run.run_id} goes on by `tau-live optimize --resume {run.run_id} --store "
+    assert hint in interrupted.err
+    assert hint in status.out
     assert (run.state, run.reason_code) == ("failed", "interrupted")
     assert bench.store.leases.holders("optimize:", now=time.time()) == {}
     resumed = Ended(start("--resume", "latest", "--json"))

@@ -1,5 +1,6 @@
 """Items of a run: executed once, scored, tried again where that helps."""
 
+import re
 import sqlite3
 import time
 from datetime import UTC, datetime, timedelta
@@ -112,7 +113,24 @@ def test_workers_of_another_process_find_the_same(bench: Bench, start: Start) ->
     }
     assert (led.code, helped.code) == (0, 0), led.err + helped.err
     assert len(owners) == 2
+    assert re.fullmatch(
+        rf"helping {run.run_id} with 2 workers\ndid \d+ items of {run.run_id}, which is \w+\n",
+        helped.out,
+    )
+    assert "did 0 items" not in helped.out
     assert outcome(bench.store, run.run_id) == outcome(bench.store, alone.run_id)
+
+
+@pytest.mark.slow
+def test_items_are_no_runs_that_a_live_store_misses(bench: Bench, start: Start) -> None:
+    live = bench.folder / "live" / "store.sqlite"
+    environ = {"TAU_LIVE_RL": "1", "TAU_LIVE_RL_STORE": str(live)}
+
+    ended = Ended(start("--config", bench.config(**SMALL), "--json", **environ))
+
+    assert ended.code == 0, ended.err
+    assert ended.json["succeeded"] > 0
+    assert "claimed_run_not_recorded" not in ended.err
 
 
 def test_an_agent_that_raises_scores_0_and_is_not_tried_again(bench: Bench) -> None:
