@@ -340,7 +340,7 @@ def score_of(scorers: Iterable[Scorer], values: Mapping[str, float | None]) -> f
     if len(known) < len(part):
         return None
     total = math.fsum(weight * value for weight, value in known)
-    return _within_unit("the score", total / math.fsum(weight for weight, _ in known))
+    return _within_unit(_score_name(values), total / math.fsum(weight for weight, _ in known))
 
 
 def cost_of(scorers: Iterable[Scorer], values: Mapping[str, float | None]) -> float | None:
@@ -360,6 +360,12 @@ def cost_of(scorers: Iterable[Scorer], values: Mapping[str, float | None]) -> fl
     costs = [(label, values[label]) for label in labels]
     known = [_within_unit(label, cost) for label, cost in costs if cost is not None]
     return max(known, default=None) if len(known) == len(costs) else None
+
+
+def _score_name(values: Mapping[str, float | None]) -> str:
+    """Return the name of a score in a message, with the scorers that are out of range."""
+    out = [name for name, value in values.items() if value is not None and not 0.0 <= value <= 1.0]
+    return f"the score (of {', '.join(out)})" if out else "the score"
 
 
 def _within_unit(name: str, value: float) -> float:
@@ -477,7 +483,8 @@ class Scoring:
         if own:
             given = agent_scores(own)
             values |= given
-            score: float | None = _within_unit("the score", math.fsum(given.values()) / len(given))
+            mean = math.fsum(given.values()) / len(given)
+            score: float | None = _within_unit(_score_name(given), mean)
         else:
             score = score_of(self._scorers, values)
         codes = [*safety.reason_codes, *((LEAK,) if scrub_text(output) != output else ())]
