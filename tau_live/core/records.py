@@ -101,6 +101,7 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
         {
             RolloutStatus.PREPARING,
             RolloutStatus.RUNNING,
+            RolloutStatus.SUCCEEDED,
             RolloutStatus.FAILED,
             RolloutStatus.CANCELLED,
             RolloutStatus.REQUEUING,
@@ -109,6 +110,7 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
     RolloutStatus.PREPARING: frozenset(
         {
             RolloutStatus.RUNNING,
+            RolloutStatus.SUCCEEDED,
             RolloutStatus.FAILED,
             RolloutStatus.CANCELLED,
             RolloutStatus.REQUEUING,
@@ -127,6 +129,7 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
         {
             RolloutStatus.PREPARING,
             RolloutStatus.RUNNING,
+            RolloutStatus.SUCCEEDED,
             RolloutStatus.FAILED,
             RolloutStatus.CANCELLED,
         }

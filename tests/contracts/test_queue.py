@@ -510,18 +510,6 @@ def test_the_clock_may_be_set_back(store: Store) -> None:
     assert claimed(store, at=60.0).attempt.number == 2
 
 
-def test_a_task_can_be_cancelled(store: Store) -> None:
-    for name in ("q-1", "q-2"):
-        store.queue.enqueue(queued(name), at=5.0)
-    claimed(store)
-
-    cancelled = [store.queue.cancel(name) for name in ("q-1", "q-2", "q-2")]
-
-    assert cancelled == [True, True, False]
-    assert store.queue.length() == 0
-    assert not store.queue.heartbeat("w-1", "q-1", 1)
-
-
 def test_results_come_in_the_order_in_which_they_were_asked_for(store: Store) -> None:
     for name in ("q-3", "q-1", "q-2"):
         store.queue.enqueue(queued(name), at=5.0)

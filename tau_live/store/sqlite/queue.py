@@ -359,8 +359,6 @@ class SqliteQueue:
         rollout = batch.rollout(rollout_id)
         if rollout.attempt_count != number or rollout.status not in STARTED:
             return rollout.status
-        if rollout.status is RolloutStatus.PREPARING:
-            batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
         new = rollout.status_after(status)
         due_at = due_at if new is RolloutStatus.REQUEUING else None
         was_tried = status in rollout.config.retry_on
@@ -421,27 +419,57 @@ class SqliteQueue:
         with self._connection.begin():
             return self._end_overdue(dead, now=now)
 
-    def cancel(
-        self, rollout_id: str, *, number: int | None = None, at: float | None = None
+    def end(  # keyword-only but for two
+        self,
+        rollout_id: str,
+        status: RolloutStatus | str,
+        *,
+        number: int | None = None,
+        at: float | None = None,
+        error_message: str | None = None,
+        output: object = None,
     ) -> bool:
-        """Cancel a rollout, waiting or not; ``False`` if it was cancelled before.
+        """End a rollout by hand, whether it waits or runs; its open attempts end with it.
 
-        Whoever works on it learns of it by the next heartbeat.
+        It is not tried again by itself, whatever its config allows. Whoever works on it learns of
+        it by the next heartbeat. An ended rollout stays ended; a failed one may still be cancelled.
 
         Args:
             rollout_id: The rollout.
-            number: Only if this is its newest attempt; ``None`` cancels it anyway.
+            status: ``succeeded``, ``failed`` or ``cancelled``.
+            number: Only if this is its newest attempt; ``None`` ends it anyway.
             at: Epoch seconds.
+            error_message: The error of its open attempts, unless they succeed; a rollout that
+                waits has none.
+            output: Its result, open-ended JSON data.
+
+        Returns:
+            ``False`` if nothing was changed: it had this end before, or has a newer attempt.
 
         Raises:
+            ValueError: ``status`` is not the end of a rollout.
             UnknownError: No such rollout is stored.
-            InvalidTransitionError: It has succeeded.
+            InvalidTransitionError: It has another end.
         """
-        at = time.time() if at is None else at
+        at, status = time.time() if at is None else at, RolloutStatus(status)
+        if status not in ROLLOUT_ENDS:
+            raise ValueError(f"status must be an end of a rollout, got {status!r}")
         with self._connection.begin(), SqliteBatch(self._connection, [rollout_id]) as batch:
             if number is not None and batch.rollout(rollout_id).attempt_count != number:
                 return False
-            return batch.set_status(rollout_id, RolloutStatus.CANCELLED, at=at)
+            if not batch.set_status(rollout_id, status, at=at, error_message=error_message):
+                return False
+            if output is not None:
+                batch.set_output(rollout_id, output)
+            if status is not RolloutStatus.CANCELLED:  # whoever learns joins its rewards next
+                batch.await_reward(rollout_id, until=at)
+        return True
+
+    def cancel(
+        self, rollout_id: str, *, number: int | None = None, at: float | None = None
+    ) -> bool:
+        """End a rollout as ``cancelled``, as ``end`` does."""
+        return self.end(rollout_id, RolloutStatus.CANCELLED, number=number, at=at)
 
     def _is_time_to_look(self) -> bool:
         """Return whether it is time to look for dead processes, once in ``EXPIRE_EVERY_S``."""
