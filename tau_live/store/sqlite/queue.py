@@ -16,7 +16,7 @@ from tau_live.core import fault
 from tau_live.core.errors import (
     ConflictError,
     DuplicateError,
-    InvalidTransitionError,
+    EndedError,
     OddRowError,
     UnknownError,
 )
@@ -253,17 +253,14 @@ class SqliteQueue:
     ) -> bool:
         """Record a heartbeat of an attempt; ``False`` if it is over or another worker's.
 
-        That of an unresponsive attempt lets it go on until a newer one begins.
-
-        Raises:
-            UnknownError: No such worker is registered.
+        That of an unresponsive attempt lets it go on until a newer one begins. Registers an unknown
+        worker as one of this process.
         """
         at = time.time() if at is None else at
         with self._connection.begin():
-            known = "select 1 from workers where worker_id = ?"
-            if not self._connection.rows(known, (worker_id,)):
-                raise UnknownError("worker", worker_id)
-            touch_worker(self._connection, worker_id, at=at)
+            known = self._connection.row("select 1 from workers where worker_id = ?", (worker_id,))
+            owner = this_process() if known is None else None
+            touch_worker(self._connection, worker_id, at=at, owner=owner)
             with SqliteBatch(self._connection, [rollout_id]) as batch:
                 lives = batch.touch(
                     rollout_id, number, at=at, worker_id=worker_id, owner=this_process()
@@ -371,40 +368,25 @@ class SqliteQueue:
         return new
 
     def amend(self, rollout: Rollout) -> Rollout:
-        """Replace mode, input, metadata, resources and config of a rollout that has not ended.
+        """Replace mode, input, metadata, resources and config of a rollout; return it as stored.
 
-        Limits of time hold from the next attempt on. Returns it as it is stored.
+        Limits of time hold from the next attempt on. Once it has ended, only its metadata changes.
 
         Raises:
             UnknownError: No such rollout is stored.
-            InvalidTransitionError: It has ended.
+            EndedError: It has ended, and more than its metadata was to be changed.
         """
         with self._connection.begin():
             known = self._rollouts.rollout(rollout.rollout_id)
-            if known.status in ROLLOUT_ENDS:
-                raise InvalidTransitionError(
-                    "rollout", rollout.rollout_id, old=known.status, new=rollout.status
+            before, after = _amendable(known), _amendable(rollout)
+            changed = [name for name, value in after.items() if value != before[name]]
+            if known.status in ROLLOUT_ENDS and {*changed} - {"metadata"}:
+                fields = [name for name in changed if name != "metadata"]
+                raise EndedError(rollout.rollout_id, status=known.status, fields=fields)
+            for name in changed:
+                self._connection.change(
+                    f"update rollouts set {name} = ? where seq = ?", (after[name], known.seq)
                 )
-            config = rollout.config
-            self._connection.change(
-                """
-                update rollouts set mode = ?, input = ?, metadata = ?, resources = ?,
-                    max_attempts = ?, retry_on = ?, timeout_s = ?, unresponsive_s = ?, backoff_s = ?
-                where seq = ?
-                """,
-                (
-                    rollout.mode,
-                    None if rollout.input is None else json_of(rollout.input),
-                    json_of(rollout.metadata),
-                    json_of(rollout.resources),
-                    config.max_attempts,
-                    json_of(config.retry_on),
-                    config.timeout_s,
-                    config.unresponsive_s,
-                    config.backoff_s,
-                    known.seq,
-                ),
-            )
             return self._rollouts.rollout(rollout.rollout_id)
 
     def expire(self, *, now: float | None = None) -> list[str]:
@@ -618,6 +600,22 @@ class SqliteQueue:
             attempt = batch.attempt(rollout_id, number)
             if attempt.status not in ATTEMPT_ENDS:
                 self._end(batch, attempt, status, at=at, error=error)
+
+
+def _amendable(rollout: Rollout) -> dict[str, Value]:
+    """Return the columns of a rollout that may be amended."""
+    config = rollout.config
+    return {
+        "mode": rollout.mode,
+        "input": None if rollout.input is None else json_of(rollout.input),
+        "metadata": json_of(rollout.metadata),
+        "resources": json_of(rollout.resources),
+        "max_attempts": config.max_attempts,
+        "retry_on": json_of(config.retry_on),
+        "timeout_s": config.timeout_s,
+        "unresponsive_s": config.unresponsive_s,
+        "backoff_s": config.backoff_s,
+    }
 
 
 def check_id(rollout_id: object) -> None:
