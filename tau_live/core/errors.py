@@ -13,6 +13,7 @@ TauLiveError
 │   ├── OddRowError            a row holds what tau-live never writes (names table, key, column)
 │   ├── UnknownError           no such rollout, session, worker, decision, resource or policy
 │   ├── DuplicateError         the id is taken
+│   ├── EndedError             what has ended can no longer be changed
 │   ├── ConflictError          somebody else published a version first
 │   └── InvalidTransitionError the lifecycle does not allow the transition
 ├── AmbiguousIdError           an id matches several runs or decisions
@@ -150,6 +151,25 @@ class DuplicateError(StoreError):
         super().__init__(f"{kind} '{id_}' already exists")
         self.kind = kind
         self.id = id_
+
+
+class EndedError(StoreError):
+    """A rollout has ended, and what was to be changed of it can no longer be.
+
+    Attributes:
+        id: The rollout.
+        status: Its end.
+        fields: What was to be changed.
+    """
+
+    def __init__(self, id: str, *, status: str, fields: "list[str]") -> None:  # noqa: A002  # as the others
+        super().__init__(
+            f"rollout '{id}' has ended ({status}): its metadata can be amended, "
+            f"not its {' and '.join(fields)}"
+        )
+        self.id = id
+        self.status = status
+        self.fields = fields
 
 
 class ConflictError(StoreError):

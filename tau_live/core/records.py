@@ -104,6 +104,7 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
         {
             RolloutStatus.PREPARING,
             RolloutStatus.RUNNING,
+            RolloutStatus.SUCCEEDED,
             RolloutStatus.FAILED,
             RolloutStatus.CANCELLED,
             RolloutStatus.REQUEUING,
@@ -112,6 +113,7 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
     RolloutStatus.PREPARING: frozenset(
         {
             RolloutStatus.RUNNING,
+            RolloutStatus.SUCCEEDED,
             RolloutStatus.FAILED,
             RolloutStatus.CANCELLED,
             RolloutStatus.REQUEUING,
@@ -130,6 +132,7 @@ ROLLOUT_MOVES: Mapping[RolloutStatus, frozenset[RolloutStatus]] = {
         {
             RolloutStatus.PREPARING,
             RolloutStatus.RUNNING,
+            RolloutStatus.SUCCEEDED,
             RolloutStatus.FAILED,
             RolloutStatus.CANCELLED,
         }

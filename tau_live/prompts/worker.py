@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import tau_live
 from tau_live.core.errors import (
-    InvalidTransitionError,
+    EndedError,
     ScoreError,
     StoreUnavailableError,
     TauLiveError,
@@ -526,7 +526,7 @@ class _Worker:
                 if counts and not success:  # the prompt's fault: trying again changes nothing
                     rollout = store.rollouts.rollout(rollout_id)
                     config = replace(rollout.config, retry_on=())
-                    with suppress(InvalidTransitionError):  # it was the last attempt anyway
+                    with suppress(EndedError):  # it was the last attempt anyway
                         store.queue.amend(replace(rollout, config=config))
                 claim.finish(
                     AttemptStatus.SUCCEEDED if success else AttemptStatus.FAILED,

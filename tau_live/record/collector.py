@@ -26,7 +26,6 @@ from tau_live.core.records import (
     WholeRollout,
     attempt_id_of,
     rollout_id_of,
-    rollout_may_become,
 )
 from tau_live.record import attempts
 from tau_live.record.attempts import ENDINGS, Ending, ending_of
@@ -386,8 +385,6 @@ class Collector:
         if after is RolloutStatus.REQUEUING:
             self._batch.set_status(rollout_id, after, at=at)
             return
-        if rollout.status not in rollout_may_become(ending.rollout):
-            self._batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
         self._batch.set_status(
             rollout_id, ending.rollout, at=at, reason=ending.reason, error_type=error_type
         )

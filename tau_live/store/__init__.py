@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tau_live.core.errors import (
         ConflictError,
         DuplicateError,
+        EndedError,
         InvalidTransitionError,
         StoreBusyError,
         StoreError,
@@ -38,6 +39,7 @@ __all__ = [
     "Condition",
     "ConflictError",
     "DuplicateError",
+    "EndedError",
     "InvalidTransitionError",
     "Resource",
     "Rollout",

@@ -101,7 +101,8 @@ class Condition(NamedTuple):
     """A condition on one field of a record.
 
     Attributes:
-        field: The name of the field.
+        field: The name of the field; of JSON data that of a member, as ``metadata.customer``. A
+            further dot is part of the member's name, or else leads to a member of it.
         test: ``is``, ``in`` (of several; of none it is never true), ``contains`` (a text, by its
             letters as they are), ``from`` (at least) or ``before``.
         value: The value, or the values of ``in``.

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from tau_live.core.errors import (
     DuplicateError,
+    EndedError,
     InvalidTransitionError,
     StoreError,
     UnknownError,
 )
+from tau_live.core.processes import this_process
 from tau_live.core.records import (
     AttemptStatus,
     Reason,
@@ -138,9 +140,17 @@ def test_a_heartbeat_keeps_an_attempt_alive_and_begins_it(store: Store) -> None:
     assert store.workers.workers()[0].last_heartbeat_at == 14.0
 
 
-def test_a_heartbeat_of_an_unregistered_worker_is_an_error(store: Store) -> None:
-    with pytest.raises(UnknownError, match="worker 'w-1' not found"):
-        store.queue.heartbeat("w-1", "q-1", 1, at=1.0)
+def test_a_heartbeat_registers_its_worker_and_keeps_the_process_of_a_known_one(
+    store: Store,
+) -> None:
+    store.workers.register("w-2", at=1.0, owner="machine:1:2")
+
+    for worker_id in ("w-1", "w-2"):
+        store.queue.heartbeat(worker_id, "q-1", 1, at=2.0)
+
+    new, known = store.workers.workers()
+    assert (new.worker_id, new.registered_at, new.owner) == ("w-1", 2.0, this_process())
+    assert (known.last_heartbeat_at, known.owner) == (2.0, "machine:1:2")
 
 
 def test_a_heartbeat_for_another_workers_attempt_is_refused(store: Store) -> None:
@@ -371,9 +381,22 @@ def test_a_rollout_is_amended_until_it_ends(store: Store) -> None:
     store.queue.finish("q-1", 1, AttemptStatus.SUCCEEDED, at=12.0)
 
     assert amended == wanted
-    with pytest.raises(InvalidTransitionError):
-        store.queue.amend(replace(wanted, metadata={}))
+    with pytest.raises(
+        EndedError, match=r"'q-1' has ended \(succeeded\): .*not its mode and input"
+    ):
+        store.queue.amend(replace(wanted, input=[2], mode=None, metadata={}))
+    assert store.rollouts.rollout("q-1").input == [1]
     assert store.rollouts.rollout("q-1").metadata == {"a": 1}
+
+
+def test_the_metadata_of_a_rollout_is_amended_after_its_end_too(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claimed(store).finish()
+    ended = store.rollouts.rollout("q-1")
+
+    amended = store.queue.amend(replace(ended, metadata={"score": 0.5}))
+
+    assert amended == replace(ended, metadata={"score": 0.5}) == store.rollouts.rollout("q-1")
 
 
 def test_a_worker_may_begin_a_rollout_of_its_own(store: Store) -> None:
@@ -508,18 +531,6 @@ def test_the_clock_may_be_set_back(store: Store) -> None:
     store.queue.finish("q-1", 1, AttemptStatus.FAILED, at=70.0)
 
     assert claimed(store, at=60.0).attempt.number == 2
-
-
-def test_a_task_can_be_cancelled(store: Store) -> None:
-    for name in ("q-1", "q-2"):
-        store.queue.enqueue(queued(name), at=5.0)
-    claimed(store)
-
-    cancelled = [store.queue.cancel(name) for name in ("q-1", "q-2", "q-2")]
-
-    assert cancelled == [True, True, False]
-    assert store.queue.length() == 0
-    assert not store.queue.heartbeat("w-1", "q-1", 1)
 
 
 def test_results_come_in_the_order_in_which_they_were_asked_for(store: Store) -> None:

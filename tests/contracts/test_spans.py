@@ -1,5 +1,8 @@
 """Spans: open and closed, known twice, as signs of life."""
 
+from collections.abc import Callable
+from threading import Barrier, Thread
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,8 +10,20 @@ from tau_live.core.errors import UnknownError
 from tau_live.core.records import AttemptStatus, RolloutStatus, Span
 from tau_live.store.records import Condition
 from tau_live.store.roles import Store
-from tests.contracts.making import LIVE, attempt, begun, decision, rollout, span, steps
-from tests.writes import writes
+from tests.contracts.making import (
+    LIVE,
+    attempt,
+    begun,
+    claimed,
+    decision,
+    queued,
+    rollout,
+    span,
+    steps,
+)
+from tests.writes import forget_old, writes
+
+OpenStore = Callable[[], Store]
 
 
 def test_a_span_comes_back_as_it_was_given(store: Store) -> None:
@@ -354,3 +369,88 @@ def test_spans_of_runs_and_decisions_are_found_by_their_fields(store: Store) -> 
         ["decision", "run", "tool"],
         3,
     )
+
+
+def test_spans_are_added_by_one_call_and_show_life(store: Store) -> None:
+    store.queue.enqueue(queued(), at=5.0)
+    claimed(store, at=10.0)
+
+    added = store.rollouts.add_spans(
+        [span("a", "q-1"), span("b", "q-1"), span("a", "q-1")], at=12.0
+    )
+
+    [attempt] = store.rollouts.attempts("q-1")
+    assert added == 2
+    assert [found.span_id for found in steps(store, "q-1")] == ["a", "b"]
+    assert (attempt.status, attempt.last_heartbeat_at) == (AttemptStatus.RUNNING, 12.0)
+
+
+def test_of_spans_with_an_unknown_attempt_none_is_added(store: Store) -> None:
+    begun(store)
+
+    with pytest.raises(UnknownError, match="attempt 'live-1:attempt-2' not found"):
+        store.rollouts.add_spans([span("a"), span("b", number=2)])
+
+    assert steps(store) == []
+
+
+def test_numbers_of_spans_count_up_in_each_rollout(store: Store) -> None:
+    begun(store, "live-1")
+    begun(store, "live-2")
+
+    reserved = [
+        [*store.rollouts.next_span_numbers(rollout_id, count)]
+        for rollout_id, count in [("live-1", 1), ("live-2", 1), ("live-1", 3), ("live-1", 0)]
+    ]
+
+    assert reserved == [[1], [1], [2, 3, 4], []]
+
+
+def test_numbers_of_spans_go_on_after_one_that_was_given_elsewhere(store: Store) -> None:
+    begun(store)
+
+    store.rollouts.next_span_numbers(LIVE, 0, after=100)
+    store.rollouts.next_span_numbers(LIVE, 0, after=7)
+
+    assert [*store.rollouts.next_span_numbers(LIVE)] == [101]
+
+
+@pytest.mark.parametrize(("count", "after"), [(-1, 0), (1, -1), (1, 2**63), (2**64, 0)])
+def test_a_count_of_spans_that_is_none_is_refused(store: Store, count: int, after: int) -> None:
+    begun(store)
+
+    with pytest.raises(ValueError, match="count and after"):
+        store.rollouts.next_span_numbers(LIVE, count, after=after)
+
+
+def test_numbers_are_for_spans_of_a_stored_rollout_and_forgotten_with_it(store: Store) -> None:
+    with pytest.raises(UnknownError, match="rollout 'live-1' not found"):
+        store.rollouts.next_span_numbers(LIVE)
+    begun(store)
+    store.rollouts.next_span_numbers(LIVE, 5)
+    writes(store).set_status(LIVE, RolloutStatus.FAILED, at=5.0)
+    forget_old(store, before=9.0, limit=9)
+
+    begun(store)
+
+    assert [*store.rollouts.next_span_numbers(LIVE)] == [1]
+
+
+def test_no_two_processes_get_the_same_number(opened: OpenStore) -> None:
+    begun(opened())
+    start = Barrier(4)
+    reserved: list[list[int]] = []
+
+    def reserve() -> None:
+        rollouts = opened().rollouts
+        start.wait(timeout=10)
+        reserved.append([number for _ in range(8) for number in rollouts.next_span_numbers(LIVE)])
+
+    threads = [Thread(target=reserve) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+
+    assert sorted(number for numbers in reserved for number in numbers) == [*range(1, 33)]
+    assert all(numbers == sorted(numbers) for numbers in reserved)

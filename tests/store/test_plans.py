@@ -53,6 +53,8 @@ LOOPS: dict[str, Callable[[SqliteStore], object]] = {
     "rollout": lambda s: s.rollouts.rollout(LIVE),
     "attempts": lambda s: s.rollouts.attempts(LIVE),
     "add_span": lambda s: writes(s).add_span(span("new")),
+    "add_spans": lambda s: s.rollouts.add_spans([span("newer")], at=9.0),
+    "next_span_numbers": lambda s: s.rollouts.next_span_numbers(LIVE, 2),
     "close_spans": lambda s: writes(s).close_spans(LIVE, 1, status="ok", at=9.0),
     "spans": lambda s: s.rollouts.spans(LIVE),
     "find spans": lambda s: s.find(Span, Condition("rollout_id", "is", LIVE)),

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tau_live.core.errors import InvalidTransitionError
-from tau_live.core.records import AttemptStatus, RolloutConfig, RolloutQuery, RolloutStatus
+from tau_live.core.records import (
+    ROLLOUT_ENDS,
+    AttemptStatus,
+    RolloutConfig,
+    RolloutQuery,
+    RolloutStatus,
+)
 from tau_live.store.sqlite.store import SqliteStore
 from tests.contracts.making import queued, span
 from tests.writes import writes
@@ -36,6 +42,7 @@ class Known:
 
     config: RolloutConfig
     status: str = "queuing"
+    by_hand: bool = False
     tries: list[Try] = field(default_factory=list)
 
 
@@ -167,7 +174,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _recover(self, name: str, attempt: Try) -> None:
         known = self.known[name]
-        counts = attempt is known.tries[-1] and known.status not in {"succeeded", "cancelled"}
+        is_final = known.by_hand or known.status in {"succeeded", "cancelled"}
+        counts = attempt is known.tries[-1] and not is_final
         if attempt.status == "unresponsive" and counts:
             attempt.status = known.status = "running"
             self.line = [other for other in self.line if other != name]
@@ -178,19 +186,22 @@ class QueueMachine(RuleBasedStateMachine):
             self.known[name].status = "running"
 
     @precondition(lambda self: self.known)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), end=st.sampled_from(sorted(ROLLOUT_ENDS)))
+    def end(self, data: st.DataObject, end: RolloutStatus) -> None:
         name = data.draw(st.sampled_from(sorted(self.known)))
         known = self.known[name]
-        if known.status == "succeeded":
+        is_open = known.status not in ROLLOUT_ENDS
+        if not is_open and end != known.status and (known.status, end) != ("failed", "cancelled"):
             with pytest.raises(InvalidTransitionError):
-                writes(self.store).set_status(name, RolloutStatus.CANCELLED, at=self.now)
+                self.store.queue.end(name, end, at=self.now)
             return
-        writes(self.store).set_status(name, RolloutStatus.CANCELLED, at=self.now)
+        changed = self.store.queue.end(name, end, at=self.now)
+        assert changed == (known.status != end)
+        known.by_hand = known.by_hand or changed
         for attempt in known.tries:
             if attempt.status in OPEN:
-                attempt.status = "failed"
-        known.status = "cancelled"
+                attempt.status = "succeeded" if end == "succeeded" else "failed"
+        known.status = end.value
         self.line = [other for other in self.line if other != name]
 
     @invariant()

@@ -249,7 +249,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             self.add_reward(reward)
         return True
 
-    def set_status(  # keyword-only but for two
+    def set_status(  # noqa: PLR0913  # keyword-only but for two
         self,
         rollout_id: str,
         new: RolloutStatus,
@@ -257,6 +257,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         at: float,
         reason: Reason | None = None,
         error_type: str | None = None,
+        error_message: str | None = None,
         due_at: float | None = None,
     ) -> bool:
         """Move a rollout on, if its lifecycle allows it; ``False`` if it was there already.
@@ -264,7 +265,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         An end sets ``ended_at`` once, and a default reason; a failed rollout that goes on has
         neither any more. A rollout that was once enqueued is in the queue while it is queuing or
         requeuing, and only then. No attempt outlives its rollout: an end or a requeue ends those
-        that are open, as succeeded or else as failed.
+        that are open, as succeeded or else as failed, with the error message.
 
         Raises:
             UnknownError: No such rollout is stored.
@@ -277,7 +278,10 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             return False
         if state.floor > 0:
             self._take_attempts(state, self._connection.rows(OPEN_ATTEMPTS, (state.seq,)))
-        state.move(new, at=at, reason=reason, error_type=error_type, due_at=due_at)
+        state.move(
+            new, at=at, reason=reason, error_type=error_type, error_message=error_message,
+            due_at=due_at,
+        )  # fmt: skip
         return True
 
     def amend_rollout(self, rollout_id: str, amendment: Amendment) -> None:

@@ -371,6 +371,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
             known.queue is not None
             and attempt.number == known.attempt_count
             and known.status not in {RolloutStatus.SUCCEEDED, RolloutStatus.CANCELLED}
+            and known.reason is not Reason.ERROR  # failed by hand
         )
 
     def recover(self, attempt: Attempt) -> Attempt:
@@ -409,6 +410,7 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
         at: float,
         reason: Reason | None,
         error_type: str | None,
+        error_message: str | None,
         due_at: float | None,
     ) -> None:
         """Move the rollout on, with its place in the queue and its open attempts (all loaded)."""
@@ -441,7 +443,8 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
             later = at + wait_s if wait_s > 0.0 else 0.0  # the clock may be set back
             self.due_at = later if due_at is None else due_at
         if new in ROLLOUT_ENDS or new is RolloutStatus.REQUEUING:
-            self._end_attempts(new, at=at, error=error_type or reason or new)
+            error = error_message or error_type or reason or new
+            self._end_attempts(new, at=at, error=error)
             workers = {attempt.worker_id for attempt in self.attempts.values()} - {None}
             if known.queue is not None or self.floor > 0 or workers:
                 newest = self.attempts.get(known.attempt_count)

@@ -9,10 +9,12 @@ from tau_live.core.records import (
     Attempt,
     Resource,
     Rollout,
+    RolloutConfig,
     RolloutQuery,
     Span,
     Worker,
 )
+from tau_live.core.settings.kinds import nearest
 from tau_live.store.records import ORDERS, Assignment, Choice, Condition, RolloutColumns
 from tau_live.store.sqlite.connection import Connection, Value, json_of
 from tau_live.store.sqlite.rows import (
@@ -42,6 +44,7 @@ class Source(NamedTuple):
         columns: The columns that ``read`` needs.
         tables: The table, or a join of tables.
         columns_of: The column of each field that a condition may name.
+        json_columns: The column of each field with JSON data, of which it may name a member.
         order: The columns that order records which no other order distinguishes.
         read: Returns the record in a row.
     """
@@ -49,47 +52,66 @@ class Source(NamedTuple):
     columns: str
     tables: str
     columns_of: Mapping[str, str]
+    json_columns: Mapping[str, str]
     order: Sequence[str]
     read: Callable[[Row], Any]
 
 
+class Term(NamedTuple):
+    """What a statement says of one field: its SQL, and the values that are bound in it."""
+
+    sql: str
+    values: Sequence[Value] = ()
+
+
 def _source(
-    kind: type[Any], table: str, *, order: str, left_out: str, read: Callable[[Row], Any],
+    kind: type[Any], table: str, *, order: str, json: str, read: Callable[[Row], Any],
     columns: str = "",
 ) -> Source:  # fmt: skip
-    fields = [name for name in kind.__struct_fields__ if name not in left_out.split()]
+    left_out = {*json.split(), "config"}
+    fields = [name for name in kind.__struct_fields__ if name not in left_out]
     names = {name: f"{table}.{name}" for name in fields}
     tables = table
     if table == "attempts":
         tables += " join rollouts on rollouts.seq = attempts.rollout_seq"
         names["rollout_id"] = "rollouts.rollout_id"
+    if kind is Rollout:
+        names |= {f"config.{name}": f"{table}.{name}" for name in RolloutConfig.__struct_fields__}
     ordered = [f"{table}.{name}" for name in order.split()]
-    return Source(columns or f"{table}.*", tables, names, ordered, read)
+    in_json = {name: f"{table}.{name}" for name in json.split()}
+    return Source(columns or f"{table}.*", tables, names, in_json, ordered, read)
 
 
 SOURCES: Mapping[type[Any], Source] = {
     Rollout: _source(
         Rollout, "rollouts", order="seq", read=rollout_of,
-        left_out="input output resources config metadata",
+        json="input output resources metadata",
     ),
     Attempt: _source(
-        Attempt, "attempts", order="rollout_seq number", left_out="",
+        Attempt, "attempts", order="rollout_seq number", json="",
         columns=f"{ATTEMPT}, rollouts.rollout_id", read=lambda row: attempt_of(row[:-1], row[-1]),
     ),
     Span: _source(
-        Span, "spans", order="rollout_seq attempt seq ordinal", left_out="attributes",
+        Span, "spans", order="rollout_seq attempt seq ordinal", json="attributes",
         read=lambda row: span_of(row, row["rollout_id"]),
     ),
     Worker: _source(
-        Worker, "workers", order="worker_id", left_out="stats",
+        Worker, "workers", order="registered_at worker_id", json="stats",
         read=lambda row: record_of(Worker, row),
     ),
     Resource: _source(
-        Resource, "resources", order="name version", left_out="content",
+        Resource, "resources", order="created_at name version", json="content",
         read=lambda row: record_of(Resource, row),
     ),
 }  # fmt: skip
 """The kinds of records that ``find`` finds."""
+
+MEMBER = "(select value from json_each({}) where key = ? limit 1)"
+
+OBJECT = "(select value from json_each({}) where key = ? and type = 'object' limit 1)"
+
+DEEPEST = 8
+"""The most objects, each in the one before, in which a member is searched."""
 
 TESTS: Mapping[str, str] = {
     "is": "{} is ?",
@@ -118,42 +140,70 @@ def find(  # noqa: PLR0913  # as the store's
     if offset < 0 or (limit is not None and limit < 0):
         raise ValueError(f"limit and offset must be at least 0, got {limit!r} and {offset!r}")
     source = SOURCES[kind]
-    all_of = [_sql_of(source, condition) for condition in where]
+    tests = [_test_of(source, condition) for condition in where]
     if any_of is not None:
-        some = " or ".join(_sql_of(source, condition) for condition in any_of)
-        all_of.append(f"({some or 'false'})")
-    values = [
-        json_of(condition.value) if condition.test == "in" else condition.value
-        for condition in (*where, *(any_of or ()))
-    ]
-    parameters = cast("list[Value]", values)
+        some = [_test_of(source, condition) for condition in any_of]
+        either = " or ".join(test.sql for test in some)
+        tests.append(Term(f"({either or 'false'})", _values_of(some)))
     suffix = " desc" if descending else ""
-    order = [f"{column}{suffix}" for column in source.order]
+    order = [Term(f"{column}{suffix}") for column in source.order]
     if order_by is not None:
-        order = [f"{_column_of(source, order_by)}{suffix}", *source.order]
-    body = f"from {source.tables}{' where ' if all_of else ''}{' and '.join(all_of)}"
+        first = _term_of(source, order_by)
+        order = [Term(f"{first.sql}{suffix}", first.values), *map(Term, source.order)]
+    all_of = " and ".join(test.sql for test in tests)
+    body = f"from {source.tables}{' where ' if all_of else ''}{all_of}"
+    ordered = ", ".join(term.sql for term in order)
     with connection.reading():
         rows = connection.rows(
-            f"select {source.columns} {body} order by {', '.join(order)} limit ? offset ?",
-            [*parameters, -1 if limit is None else limit, offset],
+            f"select {source.columns} {body} order by {ordered} limit ? offset ?",
+            [*_values_of(tests), *_values_of(order), -1 if limit is None else limit, offset],
         )
         if kind is Span:  # with a limit SQLite searches the tables of a view by their indexes
             body = f"from (select 1 {body} limit -1)"
-        total = connection.count(f"select count(*) {body}", parameters)
+        total = connection.count(f"select count(*) {body}", _values_of(tests))
     return Found(sound(rows, source.read), total)
 
 
-def _sql_of(source: Source, condition: Condition) -> str:
+def _values_of(terms: Sequence[Term]) -> list[Value]:
+    return [value for term in terms for value in term.values]
+
+
+def _test_of(source: Source, condition: Condition) -> Term:
     if condition.test not in TESTS:
         raise ValueError(f"test must be one of {', '.join(TESTS)}, got {condition.test!r}")
-    return TESTS[condition.test].format(_column_of(source, condition.field))
+    term = _term_of(source, condition.field)
+    wanted = json_of(condition.value) if condition.test == "in" else condition.value
+    values = cast("list[Value]", [*term.values, wanted])
+    return Term(TESTS[condition.test].format(term.sql), values)
 
 
-def _column_of(source: Source, field: str) -> str:
-    if field not in source.columns_of:
-        known = ", ".join(source.columns_of)
-        raise ValueError(f"field must be one of {known}, got {field!r}")
-    return source.columns_of[field]
+def _term_of(source: Source, field: str) -> Term:
+    """Return the column of a field, or the value of a member of its JSON data."""
+    if field in source.columns_of:
+        return Term(source.columns_of[field])
+    name, _, member = field.partition(".")
+    if name in source.json_columns and member:
+        return _member_of(source.json_columns[name], member)
+    names = {known: known for known in source.columns_of}
+    names |= {known: f"{known}.MEMBER" for known in source.json_columns}
+    near = nearest(field, names) or nearest(name, names)
+    hint = "" if near is None else f", did you mean {names[near]!r}?"
+    raise ValueError(f"field must be one of {', '.join(names.values())}, got {field!r}{hint}")
+
+
+def _member_of(column: str, member: str) -> Term:
+    """Return the value of a member, whose name is bound: in a JSON path it would need quotes.
+
+    How such a path quotes a name depends on SQLite's version. A name with dots is that of a member,
+    as OpenTelemetry has them, or else of a member of a member.
+    """
+    data = f"iif(json_valid({column}), {column}, null)"
+    whole, names = MEMBER.format(data), member.split(".")
+    if not 1 < len(names) <= DEEPEST:
+        return Term(whole, [member])
+    for _ in names[:-1]:
+        data = OBJECT.format(data)
+    return Term(f"coalesce({whole}, {MEMBER.format(data)})", [member, *names])
 
 
 def total_of(query: RolloutQuery) -> str:

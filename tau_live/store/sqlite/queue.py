@@ -16,7 +16,7 @@ from tau_live.core import fault
 from tau_live.core.errors import (
     ConflictError,
     DuplicateError,
-    InvalidTransitionError,
+    EndedError,
     OddRowError,
     UnknownError,
 )
@@ -253,17 +253,14 @@ class SqliteQueue:
     ) -> bool:
         """Record a heartbeat of an attempt; ``False`` if it is over or another worker's.
 
-        That of an unresponsive attempt lets it go on until a newer one begins.
-
-        Raises:
-            UnknownError: No such worker is registered.
+        That of an unresponsive attempt lets it go on until a newer one begins. Registers an unknown
+        worker as one of this process.
         """
         at = time.time() if at is None else at
         with self._connection.begin():
-            known = "select 1 from workers where worker_id = ?"
-            if not self._connection.rows(known, (worker_id,)):
-                raise UnknownError("worker", worker_id)
-            touch_worker(self._connection, worker_id, at=at)
+            known = self._connection.row("select 1 from workers where worker_id = ?", (worker_id,))
+            owner = this_process() if known is None else None
+            touch_worker(self._connection, worker_id, at=at, owner=owner)
             with SqliteBatch(self._connection, [rollout_id]) as batch:
                 lives = batch.touch(
                     rollout_id, number, at=at, worker_id=worker_id, owner=this_process()
@@ -359,8 +356,6 @@ class SqliteQueue:
         rollout = batch.rollout(rollout_id)
         if rollout.attempt_count != number or rollout.status not in STARTED:
             return rollout.status
-        if rollout.status is RolloutStatus.PREPARING:
-            batch.set_status(rollout_id, RolloutStatus.RUNNING, at=at)
         new = rollout.status_after(status)
         due_at = due_at if new is RolloutStatus.REQUEUING else None
         was_tried = status in rollout.config.retry_on
@@ -373,40 +368,25 @@ class SqliteQueue:
         return new
 
     def amend(self, rollout: Rollout) -> Rollout:
-        """Replace mode, input, metadata, resources and config of a rollout that has not ended.
+        """Replace mode, input, metadata, resources and config of a rollout; return it as stored.
 
-        Limits of time hold from the next attempt on. Returns it as it is stored.
+        Limits of time hold from the next attempt on. Once it has ended, only its metadata changes.
 
         Raises:
             UnknownError: No such rollout is stored.
-            InvalidTransitionError: It has ended.
+            EndedError: It has ended, and more than its metadata was to be changed.
         """
         with self._connection.begin():
             known = self._rollouts.rollout(rollout.rollout_id)
-            if known.status in ROLLOUT_ENDS:
-                raise InvalidTransitionError(
-                    "rollout", rollout.rollout_id, old=known.status, new=rollout.status
+            before, after = _amendable(known), _amendable(rollout)
+            changed = [name for name, value in after.items() if value != before[name]]
+            if known.status in ROLLOUT_ENDS and {*changed} - {"metadata"}:
+                fields = [name for name in changed if name != "metadata"]
+                raise EndedError(rollout.rollout_id, status=known.status, fields=fields)
+            for name in changed:
+                self._connection.change(
+                    f"update rollouts set {name} = ? where seq = ?", (after[name], known.seq)
                 )
-            config = rollout.config
-            self._connection.change(
-                """
-                update rollouts set mode = ?, input = ?, metadata = ?, resources = ?,
-                    max_attempts = ?, retry_on = ?, timeout_s = ?, unresponsive_s = ?, backoff_s = ?
-                where seq = ?
-                """,
-                (
-                    rollout.mode,
-                    None if rollout.input is None else json_of(rollout.input),
-                    json_of(rollout.metadata),
-                    json_of(rollout.resources),
-                    config.max_attempts,
-                    json_of(config.retry_on),
-                    config.timeout_s,
-                    config.unresponsive_s,
-                    config.backoff_s,
-                    known.seq,
-                ),
-            )
             return self._rollouts.rollout(rollout.rollout_id)
 
     def expire(self, *, now: float | None = None) -> list[str]:
@@ -421,27 +401,57 @@ class SqliteQueue:
         with self._connection.begin():
             return self._end_overdue(dead, now=now)
 
-    def cancel(
-        self, rollout_id: str, *, number: int | None = None, at: float | None = None
+    def end(  # keyword-only but for two
+        self,
+        rollout_id: str,
+        status: RolloutStatus | str,
+        *,
+        number: int | None = None,
+        at: float | None = None,
+        error_message: str | None = None,
+        output: object = None,
     ) -> bool:
-        """Cancel a rollout, waiting or not; ``False`` if it was cancelled before.
+        """End a rollout by hand, whether it waits or runs; its open attempts end with it.
 
-        Whoever works on it learns of it by the next heartbeat.
+        It is not tried again by itself, whatever its config allows. Whoever works on it learns of
+        it by the next heartbeat. An ended rollout stays ended; a failed one may still be cancelled.
 
         Args:
             rollout_id: The rollout.
-            number: Only if this is its newest attempt; ``None`` cancels it anyway.
+            status: ``succeeded``, ``failed`` or ``cancelled``.
+            number: Only if this is its newest attempt; ``None`` ends it anyway.
             at: Epoch seconds.
+            error_message: The error of its open attempts, unless they succeed; a rollout that
+                waits has none.
+            output: Its result, open-ended JSON data.
+
+        Returns:
+            ``False`` if nothing was changed: it had this end before, or has a newer attempt.
 
         Raises:
+            ValueError: ``status`` is not the end of a rollout.
             UnknownError: No such rollout is stored.
-            InvalidTransitionError: It has succeeded.
+            InvalidTransitionError: It has another end.
         """
-        at = time.time() if at is None else at
+        at, status = time.time() if at is None else at, RolloutStatus(status)
+        if status not in ROLLOUT_ENDS:
+            raise ValueError(f"status must be an end of a rollout, got {status!r}")
         with self._connection.begin(), SqliteBatch(self._connection, [rollout_id]) as batch:
             if number is not None and batch.rollout(rollout_id).attempt_count != number:
                 return False
-            return batch.set_status(rollout_id, RolloutStatus.CANCELLED, at=at)
+            if not batch.set_status(rollout_id, status, at=at, error_message=error_message):
+                return False
+            if output is not None:
+                batch.set_output(rollout_id, output)
+            if status is not RolloutStatus.CANCELLED:  # whoever learns joins its rewards next
+                batch.await_reward(rollout_id, until=at)
+        return True
+
+    def cancel(
+        self, rollout_id: str, *, number: int | None = None, at: float | None = None
+    ) -> bool:
+        """End a rollout as ``cancelled``, as ``end`` does."""
+        return self.end(rollout_id, RolloutStatus.CANCELLED, number=number, at=at)
 
     def _is_time_to_look(self) -> bool:
         """Return whether it is time to look for dead processes, once in ``EXPIRE_EVERY_S``."""
@@ -590,6 +600,22 @@ class SqliteQueue:
             attempt = batch.attempt(rollout_id, number)
             if attempt.status not in ATTEMPT_ENDS:
                 self._end(batch, attempt, status, at=at, error=error)
+
+
+def _amendable(rollout: Rollout) -> dict[str, Value]:
+    """Return the columns of a rollout that may be amended."""
+    config = rollout.config
+    return {
+        "mode": rollout.mode,
+        "input": None if rollout.input is None else json_of(rollout.input),
+        "metadata": json_of(rollout.metadata),
+        "resources": json_of(rollout.resources),
+        "max_attempts": config.max_attempts,
+        "retry_on": json_of(config.retry_on),
+        "timeout_s": config.timeout_s,
+        "unresponsive_s": config.unresponsive_s,
+        "backoff_s": config.backoff_s,
+    }
 
 
 def check_id(rollout_id: object) -> None:

@@ -236,6 +236,7 @@ def delete_rollouts(connection: Connection, rows: Sequence[Row]) -> None:
     with _prune(connection):
         connection.change_many("delete from rewards where rollout_id = ?", ids)
         fault.point("retention.rewarded")
+        connection.change_many("delete from sequences where name = 'spans:' || ?", ids)
         connection.change_many("delete from rollouts where seq = ?", seqs)
 
 

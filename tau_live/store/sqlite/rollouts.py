@@ -1,5 +1,8 @@
 """Rollouts, attempts and spans in SQLite."""
 
+import time
+from collections.abc import Sequence
+
 from tau_live.core.errors import UnknownError
 from tau_live.core.records import (
     Attempt,
@@ -10,6 +13,7 @@ from tau_live.core.records import (
     Span,
 )
 from tau_live.rl.throttle import yield_between
+from tau_live.store.sqlite.batch import SqliteBatch
 from tau_live.store.sqlite.connection import Connection
 from tau_live.store.sqlite.queries import sql_of, total_of
 from tau_live.store.sqlite.rows import (
@@ -90,6 +94,47 @@ class SqliteRollouts:
         )
         return sound(yield_between(rows), lambda row: span_of(row, rollout_id))
 
+    def add_spans(self, spans: Sequence[Span], *, at: float | None = None) -> int:
+        """Store spans of stored attempts; return how many were new or closed an open one.
+
+        Each is a sign of life of its attempt. The same span id again within an attempt is ignored.
+
+        Args:
+            spans: The spans, in their order.
+            at: Epoch seconds at which they arrived; ``None`` is now.
+
+        Raises:
+            UnknownError: An attempt is not stored; then none of the spans is.
+        """
+        at = time.time() if at is None else at
+        with self._connection.begin(), SqliteBatch(self._connection) as batch:
+            return batch.add_spans(spans, at=at)
+
+    def next_span_numbers(self, rollout_id: str, count: int = 1, *, after: int = 0) -> range:
+        """Reserve numbers for spans of a rollout, which no other process gets; from 1, ascending.
+
+        They number what several processes write at once, before it is stored: keep a span's number
+        among its attributes, by which ``find`` orders. ``Span.seq`` is the order of arrival.
+
+        Args:
+            rollout_id: The rollout, of whatever attempt the spans are.
+            count: How many.
+            after: A number that was given elsewhere: all that are reserved from now on are higher.
+
+        Raises:
+            ValueError: ``count`` or ``after`` is negative or too large.
+            UnknownError: No such rollout is stored.
+        """
+        if not (0 <= count <= LARGEST and 0 <= after <= LARGEST):
+            raise ValueError(f"count and after must be from 0 to {LARGEST}, got {count}, {after}")
+        with self._connection.begin():
+            row = self._connection.row(
+                RESERVE, {"rollout_id": rollout_id, "count": count, "after": after}
+            )
+        if row is None:
+            raise UnknownError("rollout", rollout_id)
+        return range(row["value"] - count + 1, row["value"] + 1)
+
     def open_rollouts(self, owner: str) -> list[str]:
         """Return the ids of the rollouts of a process that are not at their end."""
         rows = self._connection.rows(OPEN_ROLLOUTS, (owner,))
@@ -99,6 +144,16 @@ class SqliteRollouts:
         """Return the processes that own a rollout which is not at its end."""
         return [row["owner"] for row in self._connection.rows(OWNERS)]
 
+
+LARGEST = 2**53 - 1
+"""The largest whole number that every reader of JSON keeps exact."""
+
+RESERVE = """
+insert into sequences (name, value)
+select 'spans:' || rollout_id, :after + :count from rollouts where rollout_id = :rollout_id
+on conflict (name) do update set value = max(value, :after) + :count
+returning value
+"""
 
 OPEN_STATUSES = "status in ('queuing', 'preparing', 'running', 'requeuing')"
 """The same text as in the index ``rollouts_by_owner``, so that it is used."""

@@ -164,13 +164,16 @@ class SqliteStore:
             where: What holds of each of them.
             any_of: Conditions of which at least one holds, so that none match if it is empty;
                 ``None`` asks for nothing more.
-            order_by: A field; ``None`` is the order in which they came.
+            order_by: A field, or a member of JSON data, as in a condition; ``None`` is the order in
+                which rollouts came, attempts and spans within their rollout, workers by their
+                registration, and resources by their publication.
             descending: The largest or newest first.
             limit: The most records; ``None`` is all.
             offset: How many to skip.
 
         Raises:
-            ValueError: A kind, a field or a test is unknown, or a number is negative.
+            ValueError: A kind, a field or a test is unknown, or a number is negative; the message
+                names the nearest field.
         """
         return find(
             self._connection, kind, where, any_of=any_of, order_by=order_by,
