@@ -260,7 +260,7 @@ def test_score_and_cost(
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
 def test_a_score_or_cost_is_within_0_and_1(value: float) -> None:
     with pytest.raises(
-        ScoreError, match="score_out_of_range: the score .of contains. must be within"
+        ScoreError, match=r"score_out_of_range: the score .of contains. must be within"
     ):
         score_of([scorer("contains")], {"contains": value})
     with pytest.raises(ScoreError, match="score_out_of_range: contains must be within"):
