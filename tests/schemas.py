@@ -52,7 +52,8 @@ WORDS = """
     text todo type unseen unused variable verdict warnings what who why why_not worker_id worst
 """
 TRUTH = """
-    command declared dry_run early_stop_triggered enabled executed idempotent in_service ladder
+    command declared dry_run early_stop_triggered enabled executed idempotent in_force in_service
+    ladder
     more has_file ok pinned plain range_observed ready sound stored
 """
 NULL = """
@@ -83,6 +84,9 @@ EXACT: Mapping[str, object] = {
     **{f"{part}version": ["string", "null"] for part in ("lineage[].", "prompts[].")},
     **{f"{part}parent": ["string", "null"] for part in ("lineage[].", "prompts[].")},
     **{f"{part}text": ["string", "null"] for part in ("lineage[].", "prompts[].")},
+    "prompts[].resource": ["string", "null"],
+    "optimize rollback:run_id": ["string", "null"],
+    "optimize rollback:lifecycle_state": ["string", "null"],
     **{f"{part}open": "integer" for part in ("", "runs[].")},
     **{f"{part}owner": ["string", "null"] for part in ("", "runs[].")},
     "rollout.resources.*": "integer",
