@@ -149,7 +149,6 @@ def optimize(  # noqa: PLR0913  # its options
         sys.dont_write_bytecode = True  # of modules that the config names
     if demo and ctx.get_parameter_source("path") is ParameterSource.DEFAULT:
         path = DEMO_STORE
-        click.echo(f"store {path}", err=True)
     settings = settings_of(path, changes=not dry_run)
     if resumed is not None:
         with interrupting(), _storing(settings, resumes=True) as store:
