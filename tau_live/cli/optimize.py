@@ -335,7 +335,7 @@ def _warn_of_replaced(store: Store, loaded: "Loaded") -> "Loaded":
         f"'resources' puts {instead} in force in place of {version}, which was adopted: leave "
         f"'{key}' out to go on from {version}"
     )
-    click.echo(f"warning: {printable(warning)}", err=True)
+    _warn(warning)
     return loaded._replace(warnings=[*loaded.warnings, warning])
 
 
