@@ -238,6 +238,8 @@ class _Walk:
         if type(value) is float:
             return self._float(value)
         try:
+            if type(value) is list:
+                return self._sequence(value, list, depth)
             return self._readable(value, depth)
         except Exception as error:  # noqa: BLE001  # the border to the host: whatever its classes do
             pass_on(error)
@@ -265,9 +267,10 @@ class _Walk:
         return self._scalar_or_record(value, type(value), depth)
 
     def _string(self, text: str) -> Json:
-        kept = self._text(text, min(self._limits.chars, self._chars))
+        chars = self._chars
+        kept = self._text(text, chars if chars < self._limits.chars else self._limits.chars)
         if isinstance(kept, str):
-            self._chars = max(0, self._chars - len(kept))
+            self._chars = chars - len(kept) if len(kept) < chars else 0
         return kept
 
     def _float(self, number: float) -> Json:
@@ -275,11 +278,15 @@ class _Walk:
 
     def _room(self, value: object, size: int, depth: int) -> int | None:
         """Charge a container's entries, and return how many are kept; ``None`` is none."""
-        room = min(self._limits.items, self._nodes)
-        if size and (not room or depth >= self._limits.depth or id(value) in self._inside):
+        limits, nodes = self._limits, self._nodes
+        room = limits.items if limits.items < nodes else nodes
+        if size and (not room or depth >= limits.depth or id(value) in self._inside):
             return None
-        self._nodes -= min(size, room)
-        return size if size <= room else room - 1
+        if size <= room:
+            self._nodes = nodes - size
+            return size
+        self._nodes = nodes - room
+        return room - 1
 
     def _mapping(self, value: dict[object, object], depth: int) -> Json:
         size = dict.__len__(value)
@@ -345,6 +352,8 @@ class _Walk:
         kept = self._room(value, size, depth)
         if kept is None:
             return self._omission(value, size)
+        if not size:
+            return []
         self._inside.add(id(value))
         entries = list(islice(kind.__iter__(value), kept))
         if kind in (set, frozenset):
@@ -361,8 +370,10 @@ class _Walk:
         return self.value(value, depth + 1)
 
     def _omission(self, value: object, size: int) -> Json:
-        cycle = "cycle: " * (id(value) in self._inside)
-        return self._string(f"…[{cycle}{_name(type(value))}: {size}]")
+        cycle = "cycle: " if id(value) in self._inside else ""
+        kind = type(value)
+        name = "list" if kind is list else _name(kind)
+        return self._string(f"…[{cycle}{name}: {size}]")
 
     def _scalar_or_record(self, value: object, kind: type, depth: int) -> Json:
         format_ = _FORMATS.get(kind)

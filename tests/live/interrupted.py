@@ -32,6 +32,7 @@ DECISIONS = (
     DeclaredDecision(point="prompt", options={"kind": "{instructions} Be kind."}),
     DeclaredDecision(point="tool_gate", options={"no": "Not now."}),
 )
+OUR_PACKAGES = {"msgspec", "numpy", "pluggy", "sqlite_utils", "structlog", "wrapt"}
 OPTIONS: dict[str, dict[str, object]] = {
     "small": {"cost": 1.0, "kind": "fast"},
     "large": {"cost": 9.0, "kind": "good"},
@@ -48,7 +49,7 @@ class Host:
     Args:
         call: What is interrupted.
         seed: Determines when, and what is raised.
-        ours: Whether only what runs inside of tau-live is interrupted, in a host's own call.
+        ours: Whether only tau-live itself is interrupted, in a host's own call.
     """
 
     kinds = (LimitError, TimeoutError, RuntimeError, ValueError)
@@ -197,10 +198,17 @@ class Host:
 
 
 def _is_ours(frame: FrameType | None) -> bool:
-    """Say whether tau-live, or what it calls, runs in a frame."""
+    """Say whether tau-live, or what it calls for itself, runs in a frame.
+
+    The host's own step is not, though a callback of ours awaits it: a lock or a future of an event
+    loop that is interrupted half way stays so, with us or without, and the host waits for ever.
+    """
     while frame is not None:
-        if f"{os.sep}tau_live" in frame.f_code.co_filename:
+        path = frame.f_code.co_filename
+        if f"{os.sep}tau_live" in path:
             return True
+        if "site-packages" in path and not OUR_PACKAGES & set(path.split(os.sep)):
+            return False
         frame = frame.f_back
     return False
 
