@@ -1,5 +1,6 @@
 """The identity of processes, whether they live, and the run inside which each was started."""
 
+import functools
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -25,8 +26,16 @@ def this_process() -> str:
     It holds the machine, the pid and, where the kernel reports it, the start time, because pids are
     reused.
     """
-    pid = os.getpid()
+    return _name_of(os.getpid())
+
+
+@functools.cache  # each worker asks three times for each of its items
+def _name_of(pid: int) -> str:
     return f"{_machine()}:{pid}:{_start_time(pid) or 'unknown'}"
+
+
+if hasattr(os, "register_at_fork"):  # a child in another namespace may have its parent's pid
+    os.register_at_fork(after_in_child=_name_of.cache_clear)
 
 
 def is_alive(owner: str) -> bool | None:

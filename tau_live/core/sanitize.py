@@ -268,7 +268,7 @@ class _Walk:
 
     def _string(self, text: str) -> Json:
         chars = self._chars
-        kept = self._text(text, chars if chars < self._limits.chars else self._limits.chars)
+        kept = self._text(text, min(self._limits.chars, chars))
         if isinstance(kept, str):
             self._chars = chars - len(kept) if len(kept) < chars else 0
         return kept
@@ -279,7 +279,7 @@ class _Walk:
     def _room(self, value: object, size: int, depth: int) -> int | None:
         """Charge a container's entries, and return how many are kept; ``None`` is none."""
         limits, nodes = self._limits, self._nodes
-        room = limits.items if limits.items < nodes else nodes
+        room = min(nodes, limits.items)
         if size and (not room or depth >= limits.depth or id(value) in self._inside):
             return None
         if size <= room:

@@ -505,9 +505,9 @@ class _Worker:
         success = isinstance(outcome, Result) and outcome.failure is None
         spans = [*_spans_of(claim, item), self._span(claim, started_at, now, success=success)]
         with store.begin():
-            newest = store.rollouts.attempts(rollout_id)[-1]
-            counts = newest.number == number and newest.status in OPEN
             with store.batch([rollout_id]) as batch:
+                is_newest = batch.rollout(rollout_id).attempt_count == number
+                counts = is_newest and batch.attempt(rollout_id, number).status in OPEN
                 batch.add_spans(spans, at=now)
                 if counts and isinstance(outcome, Result):
                     for decision in decisions:

@@ -35,11 +35,12 @@ class Agent:
 
     Attributes:
         first_at: When it was called first, on the monotonic clock.
+        last_at: When it answered last.
         early_rss: The memory of the process when half of the items was done.
     """
 
     def __init__(self) -> None:
-        self.first_at = 0.0
+        self.first_at = self.last_at = 0.0
         self.early_rss = 0
         self._calls = itertools.count()
         self._wait_s = 0.0
@@ -57,6 +58,7 @@ class Agent:
         if number == self._early:
             self.early_rss = rss()
         time.sleep(self._wait_s)
+        self.last_at = time.monotonic()
         return "yes"
 
 
@@ -68,13 +70,13 @@ class Lived(NamedTuple):
 
     Attributes:
         cpu_s: Processor seconds of the run.
-        wall_s: Its seconds.
+        busy_s: Seconds from the first call of the agent to its last answer.
         first_s: Seconds until its first item began.
         grown_mb: Memory at its end, less that when half of its items was done.
     """
 
     cpu_s: float
-    wall_s: float
+    busy_s: float
     first_s: float
     grown_mb: float
 
@@ -103,9 +105,9 @@ def lead_run(rows: int, workers: int, wait_ms: int, folder: Path) -> Lived:
         run = lead(store, run, loaded, settings=settings, who="bench", show=lambda _: None)
     if run.state != "completed" or run.rollouts != rows:
         raise RuntimeError(f"{run.state}: {run.rollouts} of {rows} items, {run.error}")
-    end = time.monotonic()
     grown_mb = (rss() - agent.early_rss) / MB
-    return Lived(time.process_time() - cpu, end - began, agent.first_at - began, grown_mb)
+    busy_s, first_s = agent.last_at - agent.first_at, agent.first_at - began
+    return Lived(time.process_time() - cpu, busy_s, first_s, grown_mb)
 
 
 def lived(rows: int, *, workers: int = 2, wait_ms: int = 0) -> Lived:
@@ -157,7 +159,7 @@ def measure(
         memory.append(large.grown_mb)
         alone = lived(waiting, workers=1, wait_ms=WAIT_MS)
         together = lived(waiting, workers=WORKERS, wait_ms=WAIT_MS)
-        speedup.append((alone.wall_s - alone.first_s) / (together.wall_s - together.first_s))
+        speedup.append(alone.busy_s / together.busy_s)
         first.append(lived(start).first_s)
     return [
         Found("ms of processor time for an item, beside the agent", cpu, 5.0),

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -207,7 +208,7 @@ def _is_ours(frame: FrameType | None) -> bool:
         path = frame.f_code.co_filename
         if f"{os.sep}tau_live" in path:
             return True
-        if "site-packages" in path and not OUR_PACKAGES & set(path.split(os.sep)):
+        if "site-packages" in path and not OUR_PACKAGES.intersection(Path(path).parts):
             return False
         frame = frame.f_back
     return False

@@ -94,6 +94,12 @@ where seq = (
 returning *, (select position from queue where rollout_seq = seq) as position
 """
 
+REPEATED = """
+select rollouts.status from rollouts join attempts on rollout_seq = seq
+where rollout_id = ? and number = ? and attempts.status = ?
+"""
+"""The status of a rollout whose attempt has ended that way already."""
+
 OVERDUE_ATTEMPTS = """
 select rollout_id, number, due_at < coalesce(timeout_at, 1e999) as unresponsive
 from attempts join rollouts on seq = rollout_seq
@@ -193,7 +199,9 @@ class SqliteQueue:
                         return None
                     after = row["position"]
                     rollout = rollout_of(row)
-                    attempt = self._begin_attempt(rollout, rollout.attempt_count, worker_id, at=at)
+                    attempt = self._begin_attempt(
+                        rollout, rollout.attempt_count, worker_id, at=at, claimed_at=at
+                    )
                     return Claim(rollout, attempt, self)
             except OddRowError as error:  # its claim is undone
                 report(error)
@@ -201,16 +209,12 @@ class SqliteQueue:
     def _take(self, wanted: dict[str, Value], *, at: float) -> Row | None:
         """Take the first rollout that may be claimed out of its queue."""
         worker_id = wanted["worker_id"]
-        if isinstance(worker_id, str):
-            touch_worker(self._connection, worker_id, at=at, owner=this_process())
-            self._connection.change(
-                "update workers set claimed_at = ? where worker_id = ?", (at, worker_id)
-            )
         row = self._connection.row(CLAIM, wanted)
         if row is not None:
             fault.point("queue.claimed")
             self._connection.change("delete from queue where rollout_seq = ?", (row["seq"],))
         elif isinstance(worker_id, str):
+            touch_worker(self._connection, worker_id, at=at, owner=this_process(), claimed_at=at)
             set_worker(self._connection, worker_id, WorkerStatus.IDLE, at=at)
         return row
 
@@ -315,11 +319,11 @@ class SqliteQueue:
             UnknownError: No such attempt is stored.
         """
         at, status = time.time() if at is None else at, AttemptStatus(status)
-        if status not in ATTEMPT_ENDS:
-            raise ValueError(f"status must be an end of an attempt, got {status!r}")
-        if retry_after_s is not None and not 0.0 <= retry_after_s <= LONGEST_BACKOFF_S:
-            longest = f"{LONGEST_BACKOFF_S:g}"
-            raise ValueError(f"retry_after_s must be from 0 to {longest}, got {retry_after_s!r}")
+        _check_end(status, retry_after_s)
+        if output is None:  # the end of a run repeats what its worker stored, without a lock
+            repeated = self._connection.row(REPEATED, (rollout_id, number, status))
+            if repeated is not None:
+                return RolloutStatus(repeated["status"])
         with self._connection.begin(), SqliteBatch(self._connection, [rollout_id]) as batch:
             attempt, known = batch.attempt(rollout_id, number), batch.rollout(rollout_id)
             is_newest = known.attempt_count == number
@@ -569,7 +573,13 @@ class SqliteQueue:
             raise ValueError(f"{error.column} is malformed: {error.problem}") from error
 
     def _begin_attempt(
-        self, rollout: Rollout, number: int, worker_id: str | None, *, at: float
+        self,
+        rollout: Rollout,
+        number: int,
+        worker_id: str | None,
+        *,
+        at: float,
+        claimed_at: float | None = None,
     ) -> Attempt:
         attempt = Attempt(
             rollout_id=rollout.rollout_id,
@@ -584,7 +594,9 @@ class SqliteQueue:
         values = values_of_attempt(attempt, rollout.seq, rollout.config)
         self._connection.change(WRITE_ATTEMPT, values)
         if worker_id is not None:
-            touch_worker(self._connection, worker_id, at=at, owner=this_process())
+            touch_worker(
+                self._connection, worker_id, at=at, owner=this_process(), claimed_at=claimed_at
+            )
             set_worker(
                 self._connection, worker_id, WorkerStatus.BUSY,
                 active=(rollout.rollout_id, number), at=at,
@@ -600,6 +612,14 @@ class SqliteQueue:
             attempt = batch.attempt(rollout_id, number)
             if attempt.status not in ATTEMPT_ENDS:
                 self._end(batch, attempt, status, at=at, error=error)
+
+
+def _check_end(status: AttemptStatus, retry_after_s: float | None) -> None:
+    if status not in ATTEMPT_ENDS:
+        raise ValueError(f"status must be an end of an attempt, got {status!r}")
+    if retry_after_s is not None and not 0.0 <= retry_after_s <= LONGEST_BACKOFF_S:
+        longest = f"{LONGEST_BACKOFF_S:g}"
+        raise ValueError(f"retry_after_s must be from 0 to {longest}, got {retry_after_s!r}")
 
 
 def _amendable(rollout: Rollout) -> dict[str, Value]:
@@ -765,7 +785,12 @@ class SqliteResources:
 
 
 def touch_worker(
-    connection: Connection, worker_id: str, *, at: float, owner: str | None = None
+    connection: Connection,
+    worker_id: str,
+    *,
+    at: float,
+    owner: str | None = None,
+    claimed_at: float | None = None,
 ) -> Row:
     """Register a worker or record a heartbeat of it, and return its row.
 
@@ -774,17 +799,19 @@ def touch_worker(
         worker_id: The worker.
         at: Epoch seconds.
         owner: Its process; ``None`` keeps the known one.
+        claimed_at: Epoch seconds at which it claimed; ``None`` keeps the known ones.
     """
     return connection.rows(
         """
-        insert into workers (worker_id, registered_at, last_heartbeat_at, owner)
-        values (:worker_id, :at, :at, :owner)
+        insert into workers (worker_id, registered_at, last_heartbeat_at, owner, claimed_at)
+        values (:worker_id, :at, :at, :owner, :claimed_at)
         on conflict (worker_id) do update set
             last_heartbeat_at = max(last_heartbeat_at, excluded.last_heartbeat_at),
-            owner = coalesce(excluded.owner, owner)
+            owner = coalesce(excluded.owner, owner),
+            claimed_at = coalesce(excluded.claimed_at, claimed_at)
         returning *
         """,
-        {"worker_id": worker_id, "at": at, "owner": owner},
+        {"worker_id": worker_id, "at": at, "owner": owner, "claimed_at": claimed_at},
     )[0]
 
 
