@@ -29,7 +29,7 @@ from tau_live.evidence.artifacts import (
     parse,
     plain,
 )
-from tau_live.evidence.criteria import Criteria
+from tau_live.rl.criteria import Criteria
 
 Role = Literal["baseline", "trained"]
 ROLES: tuple[Role, Role] = ("baseline", "trained")

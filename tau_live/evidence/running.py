@@ -39,7 +39,6 @@ from tau_live.evidence.artifacts import (
     plain,
     timestamp,
 )
-from tau_live.evidence.criteria import Criteria
 from tau_live.evidence.records import (
     ROLES,
     Environment,
@@ -78,6 +77,7 @@ from tau_live.evidence.suites import (
 )
 from tau_live.prompts.models import StoppedError, classify
 from tau_live.prompts.optimizer import prices_of
+from tau_live.rl.criteria import Criteria
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
 
@@ -132,7 +132,7 @@ def freeze(root: Root, run_id: str, wanted: Frozen, *, store: Store, settings: S
     loaded = load_suite(path, root)
     cases = len(loaded.suite.cases)
     repeats = _repeats(cases, wanted)
-    around = _surroundings(root, store, settings, wanted)
+    around = surroundings(root, store, settings, wanted)
     subjects = Subjects(
         baseline=measured(wanted.baseline, around).subject,
         trained=measured(wanted.trained, around).subject,
@@ -197,14 +197,20 @@ def _repeats(cases: int, wanted: Frozen) -> int:
     return wanted.episodes // least
 
 
-def _surroundings(
+def surroundings(
     root: Root, store: Store, settings: Settings, wanted: Frozen | Inputs
 ) -> Surroundings:
+    """Return what the subjects of a run are executed with."""
     return Surroundings(
         root=root, store=store, settings=settings, prices=prices_of(settings),
         model_ref=wanted.model_ref, temperature=wanted.temperature, seeds=tuple(wanted.seeds),
         timeout_s=TIMEOUT_S,
     )  # fmt: skip
+
+
+def store_of(settings: Settings, *, read_only: bool = False) -> Store:
+    """Return the store of a run, sealed as its settings have it."""
+    return open_at(settings.store, read_only=read_only, key_file=settings.audit_key_file)
 
 
 class Ran(NamedTuple):
@@ -244,7 +250,7 @@ def run(
         ArtifactError: Suite, subjects or records are not those that were frozen.
         TauLiveError: A record cannot be written, or a provider refuses every call.
     """
-    with closing(open_at(settings.store)) as store:
+    with closing(store_of(settings)) as store:
         runner = Runner(root, inputs, store, settings)
         todo = runner.todo(roles)
     total = inputs.episodes * len(roles)
@@ -280,7 +286,7 @@ class Runner:
         self._inputs = inputs
         self._settings = settings
         self._suite = frozen_suite(root, inputs)
-        around = _surroundings(root, store, settings, inputs)
+        around = surroundings(root, store, settings, inputs)
         self._measured: dict[Role, Measured] = {
             role: _frozen_subject(inputs, role, around) for role in ROLES
         }
@@ -319,7 +325,7 @@ class Runner:
     def _store(self) -> Store:
         store: Store | None = getattr(self._local, "store", None)
         if store is None:
-            store = self._local.store = open_at(self._settings.store)
+            store = self._local.store = store_of(self._settings)
             with self._writing:
                 self._stores.append(store)
         return store
