@@ -370,7 +370,7 @@ class Runner:
             latency_ms = (time.perf_counter() - clock) * 1000
             record = self._record(role, case, episode, attempt, began=began, latency_ms=latency_ms)
             found.append(record)
-            _keep(store, claim, record, attempt.made, case=case, began=began)
+            _keep(store, claim, record, attempt.made, began=began)
             if record.status != "scored":
                 raise _NotScoredError
         return found[0]
@@ -453,9 +453,7 @@ def _stored(store: Store, rollout_id: str) -> Record | None:
     return None
 
 
-def _keep(
-    store: Store, claim: Claim, record: Record, made: Made | None, *, case: Case, began: float
-) -> None:
+def _keep(store: Store, claim: Claim, record: Record, made: Made | None, *, began: float) -> None:
     """Store what came of an episode: its span, decision, rewards and end are one transaction."""
     rollout_id, now = record.rollout_id, time.time()
     is_scored = record.status == "scored"
@@ -465,14 +463,11 @@ def _keep(
         attributes={"case_id": record.case_id, "seed": record.seed}, started_at=began, ended_at=now,
     )  # fmt: skip
     rewards = {SCORE: record.reward, PENALTY: record.safety_penalty}
-    decided = None if made is None else made.decision
     with store.begin():
         with store.batch([rollout_id]) as batch:
             batch.add_spans([span], at=now)
-            if decided is not None:
-                decision = decision_of(
-                    decided, case, claim=claim, run_id=record.run_id, at=now
-                )  # fmt: skip
+            for number, decided in enumerate(() if made is None else made.decisions, start=1):
+                decision = decision_of(decided, number, claim=claim, run_id=record.run_id, at=now)
                 batch.add_decision(decision, assigned=False)
             for name, value in rewards.items():
                 if value is not None:  # the seal of the reward is that of the record

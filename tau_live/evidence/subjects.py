@@ -1,7 +1,7 @@
 """Subjects: what is measured, and how each makes something of a case."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.guard import text_of
 from tau_live.core.prompts import canonical_json, prompt_version
 from tau_live.core.records import Claim, Decision
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
 from tau_live.decisions.decider import LEARNER, Decider, PolicyChoice
@@ -30,28 +31,38 @@ UNTRAINED = "0"
 MAX_TOKENS = 1024
 
 
+AGENT = "agent/"
+"""Begins a model that is an agent of yours: ``agent/package.module:callable``."""
+
+
+class Decided(NamedTuple):
+    """A decision that was made in an episode.
+
+    Attributes:
+        point: The decision point.
+        choice: The policy's choice.
+        options: The options with their features.
+        context: The context.
+        default: The index of the host's own choice; ``None`` if it has none.
+    """
+
+    point: str
+    choice: PolicyChoice
+    options: Mapping[str, JsonObject]
+    context: JsonObject
+    default: int | None
+
+
 class Made(NamedTuple):
     """What a subject made of a case.
 
     Attributes:
         output: Its output.
-        decision: What a policy decided, without its rollout; ``None`` for other subjects.
+        decisions: What a policy decided, in order.
     """
 
     output: Output
-    decision: "Decided | None" = None
-
-
-class Decided(NamedTuple):
-    """A decision of a policy.
-
-    Attributes:
-        point: The decision point.
-        choice: The choice.
-    """
-
-    point: str
-    choice: PolicyChoice
+    decisions: Sequence[Decided] = ()
 
 
 Execute = Callable[[Case, Episode], Made]
@@ -120,48 +131,108 @@ def has_subject_per_seed(reference: str) -> bool:
 # Policies
 
 
+class Decide:
+    """Chooses for an agent, in one episode.
+
+    Args:
+        point: The decision point of the policy.
+        decider: The policy; ``None`` is the host's own choice everywhere.
+        case: The case.
+        episode: The episode.
+
+    Attributes:
+        point: The decision point of the policy.
+        made: The decisions of the policy so far.
+    """
+
+    def __init__(self, point: str, decider: Decider | None, case: Case, episode: Episode) -> None:
+        self.point = point
+        self._decider = decider
+        self._key = (case.case_id, case.seed, episode.seed, episode.repeat)
+        self.made = list[Decided]()
+
+    def __call__(
+        self,
+        point: str,
+        options: Mapping[str, JsonObject],
+        *,
+        context: JsonObject | None = None,
+        default: str | None = None,
+    ) -> str:
+        """Return the name of one of ``options``; at other points the host's own choice.
+
+        Args:
+            point: The decision point.
+            options: The options with their features.
+            context: The context.
+            default: The host's own choice; ``None`` takes the first option for it.
+
+        Raises:
+            ValueError: There is no option.
+        """
+        names = [*options]
+        if not names:
+            raise ValueError(f"the decision {point!r} has no options")
+        own = names[0] if default is None else default
+        if self._decider is None or point != self.point:
+            return own
+        choice = self._decider.choose(
+            canonical_json([*self._key, len(self.made)]).decode(),  # both roles draw alike
+            point=point,
+            options=list(options.items()),
+            context=context or {},
+            default=names.index(own) if own in names else None,
+        )
+        place = names.index(own) if own in names else None
+        self.made.append(Decided(point, choice, options, context or {}, place))
+        return names[choice.place]
+
+
 def _policy(reference: str, around: Surroundings) -> Measured:
-    """Return a policy of the store or of a file; it decides on the options of a case."""
+    """Return a policy of the store or of a file; it decides for an agent, or on cases alone."""
     kind, _, rest = reference.partition(":")
     texts = {seed: rest.replace(SEED, str(seed)) for seed in around.seeds}
-    loaded = {
-        text: _loaded(kind, text, around) for text in dict.fromkeys(texts.values())
-    }  # a file is read once
-    own = [loaded[text][2] for text in texts.values()]
+    loaded = {text: _loaded(kind, text, around) for text in dict.fromkeys(texts.values())}
+    own = [loaded[text].sha256 for text in texts.values()]
+    agent = _agent(around)
     joined = own[0] if len({*own}) == 1 else digest(canonical_json(own))
+    if agent is not None:
+        joined = digest(canonical_json([joined, agent.sha256]))
 
     def execute(case: Case, episode: Episode) -> Made:
-        point, decider, _ = loaded[texts[episode.seed]]
-        if not case.options:
-            raise ValueError("the case has no options, and a policy only chooses among options")
-        choice = decide(decider, point, case, episode)
-        return Made(Output(text=[*case.options][choice.place]), Decided(point, choice))
+        policy = loaded[texts[episode.seed]]
+        return _deciding(agent, Decide(policy.point, policy.decider, case, episode), case)
 
     return Measured(Subject(subject=reference, policy_sha256=joined, kind=kind), execute)  # type: ignore[arg-type]  # one of two literals
 
 
-def _loaded(kind: str, text: str, around: Surroundings) -> tuple[str, Decider, str]:
-    """Return decision point, decider and digest of a policy."""
+class _Loaded(NamedTuple):
+    """A policy: its decision point, the decider, and its digest."""
+
+    point: str
+    decider: Decider
+    sha256: str
+
+
+def _loaded(kind: str, text: str, around: Surroundings) -> _Loaded:
     if kind == "checkpoint":
-        path = around.root.place(around.root.relative(around.root.folder / text))
-        checkpoint = checkpoints.load(path)
-        state = LearnerState.from_arrays(checkpoint.arrays)
-        return checkpoint.point, _decider(checkpoint.point, state.policy), checkpoint.sha256
+        checkpoint = checkpoints.load(around.root.place(text))
+        policy = LearnerState.from_arrays(checkpoint.arrays).policy
+        return _Loaded(checkpoint.point, _decider(checkpoint.point, policy), checkpoint.sha256)
     point, _, version = text.rpartition("@")
     if not point or not version.isdigit():
         raise TauLiveError(f"a policy is policy:POINT@VERSION, got 'policy:{text}'")
     if version == UNTRAINED:
         policy = Policy.initial(policy_config(around.settings))
-        arrays = policy.arrays()
         own = checkpoints.Checkpoint(
-            version=0, point=point, parent=0, parent_sha256="", arrays=arrays
+            version=0, point=point, parent=0, parent_sha256="", arrays=policy.arrays()
         )
-        return point, _decider(point, policy), own.sha256
+        return _Loaded(point, _decider(point, policy), own.sha256)
     row = around.store.policies.version(int(version))
     if row.point != point:
         raise TauLiveError(f"version {version} is a policy of {row.point!r}, not of {point!r}")
     policy = load_policy(checkpoint_folder(around.settings), row)
-    return point, _decider(point, policy), row.sha256
+    return _Loaded(point, _decider(point, policy), row.sha256)
 
 
 def _decider(point: str, policy: Policy) -> Decider:
@@ -170,27 +241,52 @@ def _decider(point: str, policy: Policy) -> Decider:
     return decider
 
 
-def decide(decider: Decider, point: str, case: Case, episode: Episode) -> PolicyChoice:
-    """Return a policy's choice among a case's options; both roles have the same draw."""
-    return decider.choose(
-        canonical_json([case.case_id, case.seed, episode.seed, episode.repeat]).decode(),
-        point=point,
-        options=list(case.options.items()),
-        context=case.context,
-        default=0,
-    )
+class _Agent(NamedTuple):
+    """An agent whose decisions are measured, and the digest of its source."""
+
+    function: Callable[..., object]
+    sha256: str
 
 
-def decision_of(made: Decided, case: Case, *, claim: Claim, run_id: str, at: float) -> Decision:
-    """Return the decision of an episode as the store keeps it."""
-    names = tuple(case.options)
-    choice = made.choice
+def _agent(around: Surroundings) -> _Agent | None:
+    """Return the agent that a run names in the place of a model."""
+    if around.model_ref is None or not around.model_ref.startswith(AGENT):
+        return None
+    name = around.model_ref.removeprefix(AGENT)
+    function = load_callable(name)
+    return _Agent(function, _source_digest(name, function))
+
+
+def _deciding(agent: _Agent | None, decide: Decide, case: Case) -> Made:
+    """Return what an agent makes of a case, or the option that is chosen for it."""
+    if agent is not None:
+        output = _output_of(agent.function(case, decide))
+        return Made(output, decide.made)
+    if not case.options:
+        raise ValueError("the case has no options: freeze with an agent that decides")
+    chosen = decide(decide.point, case.options, context=case.context)
+    return Made(Output(text=chosen), decide.made)
+
+
+def decision_of(made: Decided, number: int, *, claim: Claim, run_id: str, at: float) -> Decision:
+    """Return a decision of an episode as the store keeps it.
+
+    Args:
+        made: The decision.
+        number: Its place among those of the episode, from 1.
+        claim: The attempt.
+        run_id: The run.
+        at: Epoch seconds.
+    """
+    names, choice = tuple(made.options), made.choice
     return Decision(
-        rollout_id=claim.rollout.rollout_id, attempt=claim.attempt.number, ordinal=1,
-        point=f"{made.point}@{run_id}",
-        options=names, chosen=names[choice.place], applied=names[choice.place], default=names[0],
+        rollout_id=claim.rollout.rollout_id, attempt=claim.attempt.number, ordinal=number,
+        point=f"{made.point}@{run_id}", options=names, chosen=names[choice.place],
+        applied=names[choice.place],
+        default=None if made.default is None else names[made.default],
         propensity=choice.propensity, probabilities=choice.probabilities, value=choice.value,
-        policy_version=0, arm=LEARNER, at=at, context=case.context, features=case.options,
+        policy_version=0, arm=LEARNER, at=at, context=made.context,
+        features={name: own for name, own in made.options.items() if own},
         encoded=choice.encoded,
     )  # fmt: skip
 
@@ -225,13 +321,15 @@ def _texts(store: Store) -> dict[str, str]:
 
 
 def _host(reference: str, around: Surroundings) -> Measured:
-    """Return the host's own choice: the first option of a case, or the model without a prompt."""
-    own = digest(canonical_json(["host", around.model_ref, around.temperature]))
+    """Return the host's own choices: of an agent, of a case's options, or of the model alone."""
+    agent = _agent(around)
+    source = None if agent is None else agent.sha256
+    own = digest(canonical_json(["host", around.model_ref, around.temperature, source]))
     ask_model = _asking("", around)
 
     def execute(case: Case, episode: Episode) -> Made:
-        if case.options:
-            return Made(Output(text=next(iter(case.options))))
+        if agent is not None or case.options:
+            return _deciding(agent, Decide("", None, case, episode), case)
         return ask_model(case, episode)
 
     return Measured(Subject(subject=reference, policy_sha256=own, kind="host"), execute)
@@ -259,9 +357,7 @@ def _python(reference: str, around: Surroundings) -> Measured:
     del around
     name = reference.partition(":")[2]
     function = load_callable(name)
-    path = inspect.getsourcefile(inspect.unwrap(function))
-    source = Path(path).read_bytes() if path else b""
-    own = digest(canonical_json([name, digest(source)]))
+    own = _source_digest(name, function)
 
     def execute(case: Case, episode: Episode) -> Made:
         return Made(_output_of(function(case, episode.seed)))
@@ -269,7 +365,13 @@ def _python(reference: str, around: Surroundings) -> Measured:
     return Measured(Subject(subject=reference, policy_sha256=own, kind="python"), execute)
 
 
-_OWN_KEYS = ("scores", "safety_penalty", "cost_usd", "tokens")
+def _source_digest(name: str, function: Callable[..., object]) -> str:
+    """Return the digest of the file that a function is written in, and of its name."""
+    path = inspect.getsourcefile(inspect.unwrap(function))
+    return digest(canonical_json([name, digest(Path(path).read_bytes() if path else b"")]))
+
+
+_OWN_KEYS = ("safety_penalty", "cost_usd", "tokens")
 
 
 def _output_of(returned: object) -> Output:

@@ -192,14 +192,12 @@ class Output(NamedTuple):
 
     Attributes:
         text: Its text; the name of an option where it chose one.
-        scores: Scores of dimensions that the subject reports of itself; no scorer is asked then.
         safety_penalty: The safety penalty that it reports; ``None`` if it watches none.
         cost_usd: US dollars; ``None`` if unknown.
         tokens: Tokens of all calls; ``None`` if unknown.
     """
 
     text: str
-    scores: Mapping[str, float] = {}
     safety_penalty: float | None = None
     cost_usd: float | None = None
     tokens: int | None = None

@@ -54,7 +54,7 @@ from tau_live.evidence.running import (
     store_of,
     surroundings,
 )
-from tau_live.evidence.subjects import measured
+from tau_live.evidence.subjects import AGENT, measured
 from tau_live.evidence.suites import (
     Case,
     Suite,
@@ -172,13 +172,13 @@ def faults_of(document: object, kind: str, path: str, against: Checked) -> Itera
     if kind == "suite":
         yield from (Fault("suite_malformed", "", problem) for problem in problems_of(document))
         return
-    if kind not in _STRUCTS:
+    if kind not in STRUCTS:
         code = "bad_report_kind" if isinstance(document, dict) else "not_an_object"
         code = "bad_report_kind" if "report_kind" in (document or ()) else code  # type: ignore[operator]  # a dict or nothing
         pointer = "/report_kind" if code == "bad_report_kind" else ""
         yield Fault(code, pointer, "is no artifact of this protocol")
         return
-    faults = [_named(fault) for fault in check(document, _STRUCTS[kind])]
+    faults = [_named(fault) for fault in check(document, STRUCTS[kind])]
     yield from faults
     if isinstance(document, dict):
         yield from _faults_of_place(document, kind, path)
@@ -188,7 +188,7 @@ def faults_of(document: object, kind: str, path: str, against: Checked) -> Itera
             yield from _faults_of_figures(document, kind, against)
 
 
-_STRUCTS: Mapping[str, type] = {
+STRUCTS: Mapping[str, type] = {
     "inputs": Inputs,
     "baseline": RoleReport,
     "trained": RoleReport,
@@ -573,7 +573,7 @@ def _faults_of_report(kind: str, evidence: Evidence, root: Root) -> Iterator[Fau
         return
     wanted = dict(zip(KINDS, reports_of(evidence, generated_at), strict=True))[kind]
     found = parse(root.read(path))
-    faults = check(found, _STRUCTS[kind])
+    faults = check(found, STRUCTS[kind])
     yield from faults or differences(found, plain(wanted), evidence.inputs)
     if isinstance(found, dict):
         yield from _faults_of_retention(found)
@@ -672,7 +672,7 @@ def _faults_of_re_execution(
     candidates = [
         record
         for role in ROLES
-        if inputs.subject(role).kind in DETERMINISTIC
+        if inputs.subject(role).kind in DETERMINISTIC and not uses_agent(inputs)
         for record in evidence.of(role).records
         if record.status == "scored" and suite.cases[plan_case(inputs, record.episode)].options
     ]
@@ -691,6 +691,11 @@ def _faults_of_re_execution(
                 continue
             if digest(output.text.encode()) != record.output_sha256:
                 yield Fault("re_execution_differs", at, f"gives {output.text!r} now")
+
+
+def uses_agent(inputs: Inputs) -> bool:
+    """Return whether an agent would have to be executed."""
+    return inputs.model_ref is not None and inputs.model_ref.startswith(AGENT)
 
 
 def plan_case(inputs: Inputs, episode: int) -> int:
