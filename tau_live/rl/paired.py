@@ -44,8 +44,12 @@ def case_differences(
 ) -> dict[str, float]:
     """Return trained minus baseline of the cases that both have, in the baseline's order.
 
-    They are rounded to 10 digits, so that ``0.3 - 0.2`` and ``0.2 - 0.1`` are the same, and equal
-    means written by different sums are a difference of 0.
+    They are rounded to 10 digits: ``0.3 - 0.2`` is ``0.2 - 0.1``, and two means that are equal but
+    for the order in which they were summed differ by 0, which the sign-flip test drops.
+
+    Args:
+        baseline: The mean reward of each case.
+        trained: The same.
     """
     return {
         case: round(trained[case] - reward, DIGITS)
@@ -75,7 +79,7 @@ class SignFlip(NamedTuple):
 def sign_flip(differences: Sequence[float], *, seed: int) -> SignFlip:
     """Return the p-values of the sign-flip test of a mean difference.
 
-    If all non-zero differences are of one size, p is a binomial tail; up to 16 of them are
+    Zeros are dropped. If all others are of one size, p is a binomial tail; up to 16 of them are
     enumerated; of more, 9,999 signs are drawn, and ``p = (1 + hits) / (1 + draws)``.
     A hit is a sum of at least the observed one; for two sides, both without their sign. Sums that
     differ by less than ``1e-12 * max(1, sum(abs(differences)))`` are equal.
