@@ -216,7 +216,16 @@ class Root:
             ArtifactError: The path leaves the root.
             TauLiveError: It cannot be written.
         """
-        place, content = self.place(path), content_of(document)
+        return self.put(path, content_of(document))
+
+    def put(self, path: str, content: bytes) -> Reference:
+        """Write a file whole, and return it with its digest.
+
+        Raises:
+            ArtifactError: The path leaves the root.
+            TauLiveError: It cannot be written.
+        """
+        place = self.place(path)
         try:
             make_folders(place.parent)
             write_whole(place, content, mode=READABLE)

@@ -27,10 +27,11 @@ from tau_live.evidence.records import (
     read_records,
 )
 from tau_live.evidence.reports import (
-    ARCHIVE_AFTER_DAYS,
+    DEFAULT_KEEPING,
     KINDS,
-    RETAIN_DAYS,
+    SHELF,
     Benchmark,
+    Keeping,
     Metrics,
     Publication,
     RecordsRef,
@@ -320,25 +321,27 @@ def metrics_of(measured: Measured) -> Metrics:
 def publication_of(run_id: str, kind: str, generated_at: str) -> Publication:
     """Return where a report is published and archived."""
     program = Names(run_id).program
-    reports, name = f".tau/reports/{program}", f"{program}-benchmark-report"
-    archive = f".tau/reports/archive/{program}/{month_of(generated_at)}"
+    reports, name = f"{SHELF}/{program}", f"{program}-benchmark-report"
+    archive = f"{SHELF}/archive/{program}/{month_of(generated_at)}"
     return Publication(
         report_path=f"{reports}/{run_id}/{name}-{kind}.json",
         archive_path=f"{archive}/{name}-{run_id}-{kind}.json",
     )
 
 
-def retention_of(generated_at: str) -> Retention:
-    """Return how long a report is kept by default."""
+def retention_of(generated_at: str, keeping: Keeping = DEFAULT_KEEPING) -> Retention:
+    """Return how long a report is kept."""
     return Retention(
-        policy="archive-then-purge",
-        retain_days=RETAIN_DAYS,
-        archive_after_days=ARCHIVE_AFTER_DAYS,
-        purge_after=timestamp(seconds_of(generated_at) + RETAIN_DAYS * DAY_S),
+        policy=keeping.policy,
+        retain_days=keeping.retain_days,
+        archive_after_days=keeping.archive_after_days,
+        purge_after=timestamp(seconds_of(generated_at) + keeping.retain_days * DAY_S),
     )
 
 
-def _head(evidence: Evidence, role: Role, kind: str, generated_at: str) -> dict[str, object]:
+def _head(
+    evidence: Evidence, role: Role, kind: str, *, generated_at: str, keeping: Keeping
+) -> dict[str, object]:
     inputs, measured = evidence.inputs, evidence.of(role)
     subject = inputs.subject(role)
     return {
@@ -357,7 +360,7 @@ def _head(evidence: Evidence, role: Role, kind: str, generated_at: str) -> dict[
         ),
         "metrics": metrics_of(measured),
         "publication": publication_of(inputs.run_id, kind, generated_at),
-        "retention": retention_of(generated_at),
+        "retention": retention_of(generated_at, keeping),
         "report_kind": kind,
     }  # fmt: skip
 
@@ -398,24 +401,31 @@ class Reports(NamedTuple):
     safety: SafetyReport
 
 
-def reports_of(evidence: Evidence, generated_at: str) -> Reports:
+def reports_of(
+    evidence: Evidence, generated_at: str, *, keeping: Keeping = DEFAULT_KEEPING
+) -> Reports:
     """Return the reports of a run."""
     found = significance_of(evidence)
-    compared = _head(evidence, "trained", "significance", generated_at)
-    baseline, trained = (
-        msgspec.convert(_head(evidence, role, role, generated_at), RoleReport) for role in ROLES
-    )
+
+    def head(role: Role, kind: str) -> dict[str, object]:
+        return _head(evidence, role, kind, generated_at=generated_at, keeping=keeping)
+
+    baseline, trained = (msgspec.convert(head(role, role), RoleReport) for role in ROLES)
+    compared = {**head("trained", "significance"), "significance": found}
     return Reports(
         baseline,
         trained,
-        msgspec.convert({**compared, "significance": found}, SignificanceReport),
+        msgspec.convert(compared, SignificanceReport),
         safety_report(evidence, found, generated_at),
     )
 
 
-def write_reports(root: Root, evidence: Evidence, generated_at: str) -> Reports:
+def write_reports(
+    root: Root, evidence: Evidence, generated_at: str, *, keeping: Keeping = DEFAULT_KEEPING
+) -> Reports:
     """Write the reports of a run, each also as the newest of its kind, and return them."""
-    reports, names = reports_of(evidence, generated_at), Names(evidence.inputs.run_id)
+    reports = reports_of(evidence, generated_at, keeping=keeping)
+    names = Names(evidence.inputs.run_id)
     for kind, report in zip(KINDS, reports, strict=True):
         root.write(names.report(kind), report)
         root.write(names.newest_report(kind), report)

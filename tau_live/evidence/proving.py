@@ -12,6 +12,7 @@ from tau_live.evidence.artifacts import ArtifactError, Fault, Names, Root, plain
 from tau_live.evidence.comparison import Evidence, Reports, read_evidence, write_reports
 from tau_live.evidence.proof import Proof, Verification, hmac_of, proof_of
 from tau_live.evidence.records import ROLES, Inputs, read_inputs
+from tau_live.evidence.reports import DEFAULT_KEEPING, Keeping
 from tau_live.evidence.running import frozen_suite, run, store_of
 from tau_live.evidence.validation import Checked, Validation, faults_of_evidence, validate
 from tau_live.store.sealing import Sealer, key_in
@@ -31,8 +32,15 @@ class Proved(NamedTuple):
     validation: Validation
 
 
-def compare(root: Root, inputs: Inputs) -> tuple[Evidence, Reports]:
+def compare(
+    root: Root, inputs: Inputs, *, keeping: Keeping = DEFAULT_KEEPING
+) -> tuple[Evidence, Reports]:
     """Write the reports of a run whose episodes are recorded, and return them.
+
+    Args:
+        root: The project.
+        inputs: The frozen inputs.
+        keeping: How long the reports are to be kept.
 
     Raises:
         ArtifactError: A record is missing, malformed, or of another run.
@@ -41,7 +49,7 @@ def compare(root: Root, inputs: Inputs) -> tuple[Evidence, Reports]:
     faults = [*faults_of_evidence(evidence, frozen_suite(root, inputs))]
     if faults:
         raise ArtifactError(*faults[:20])
-    return evidence, write_reports(root, evidence, timestamp(time.time()))
+    return evidence, write_reports(root, evidence, timestamp(time.time()), keeping=keeping)
 
 
 def prove(
@@ -50,6 +58,7 @@ def prove(
     *,
     settings: Settings,
     workers: int = 1,
+    keeping: Keeping = DEFAULT_KEEPING,
     show: Callable[[int, int], None] = lambda *_: None,
 ) -> Proved:
     """Execute what is missing, write the reports and the proof, and validate it with the store.
@@ -59,6 +68,7 @@ def prove(
         run_id: The run, whose inputs are frozen.
         settings: Those of the store.
         workers: How many episodes are executed at once.
+        keeping: How long the reports are to be kept.
         show: Takes how many of the episodes are done, and how many there are.
 
     Raises:
@@ -67,7 +77,7 @@ def prove(
     """
     inputs = read_inputs(root, run_id)
     run(root, inputs, ROLES, settings=settings, workers=workers, show=show)
-    evidence, reports = compare(root, inputs)
+    evidence, reports = compare(root, inputs, keeping=keeping)
     with closing(store_of(settings, read_only=True)) as store:
         head = str(store.seals.head())
     proof = proof_of(

@@ -5,8 +5,10 @@ from typing import Literal
 import msgspec
 
 from tau_live.evidence.artifacts import (
+    ArtifactError,
     Confidence,
     Digest,
+    Fault,
     Natural,
     NotNegative,
     Positive,
@@ -23,12 +25,20 @@ from tau_live.rl.stability import (
     SeedReproducibility,
 )
 
+PURGED_LATER, RETAINED = "archive-then-purge", "retain-only"
+POLICIES = (PURGED_LATER, RETAINED)
 RETAIN_DAYS, ARCHIVE_AFTER_DAYS = 365, 30
 ALPHA = 0.05
 NOT_PASSED = "a regression or a non-significant improvement"
 SAFETY = "safety-regression"
 KINDS = (*ROLES, "significance", SAFETY)
 """The reports of a run, in the order in which they are written."""
+
+PUBLISHED = (*ROLES, "significance", "summary")
+"""The reports that are published."""
+
+SHELF = ".tau/reports"
+"""Where they are published and archived, with their index."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,6 +141,34 @@ class Retention(Part, frozen=True, kw_only=True):
     retain_days: int
     archive_after_days: int
     purge_after: Timestamp
+
+
+class Keeping(Part, frozen=True, kw_only=True):
+    """How long the reports of a run are to be kept, as an operator chooses.
+
+    Attributes:
+        policy: ``archive-then-purge`` or ``retain-only``.
+        retain_days: Days until they may be purged, above 0.
+        archive_after_days: Days until they are archived, from 0 to ``retain_days``.
+    """
+
+    policy: str = PURGED_LATER
+    retain_days: int = RETAIN_DAYS
+    archive_after_days: int = ARCHIVE_AFTER_DAYS
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            text = f"must be one of {', '.join(POLICIES)}, got {self.policy!r}"
+            raise ArtifactError(Fault("bad_retention_policy", "/policy", text))
+        if self.retain_days <= 0:
+            text = f"must be above 0, got {self.retain_days!r}"
+            raise ArtifactError(Fault("bad_retain_days", "/retain_days", text))
+        if not 0 <= self.archive_after_days <= self.retain_days:
+            text = f"must be from 0 to retain_days, got {self.archive_after_days!r}"
+            raise ArtifactError(Fault("bad_archive_after_days", "/archive_after_days", text))
+
+
+DEFAULT_KEEPING = Keeping()
 
 
 class _Head(Part, frozen=True, kw_only=True):

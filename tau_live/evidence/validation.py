@@ -45,7 +45,16 @@ from tau_live.evidence.records import (
     plan,
     read_records,
 )
-from tau_live.evidence.reports import KINDS, SAFETY, RoleReport, SafetyReport, SignificanceReport
+from tau_live.evidence.reports import (
+    KINDS,
+    POLICIES,
+    PUBLISHED,
+    SAFETY,
+    SHELF,
+    RoleReport,
+    SafetyReport,
+    SignificanceReport,
+)
 from tau_live.evidence.running import (
     PENALTY,
     SCORE,
@@ -69,7 +78,6 @@ from tau_live.store.sealing import Sealer, key_in, known_beginning
 
 TOLERANCE = 1e-9
 OTHER_NUMPY = 0.01
-POLICIES = ("archive-then-purge", "retain-only")
 CLAIMED = frozenset({"insufficient_pairs", "too_many_missing", "safety_unknown"})
 """The reasons that are faults of their own in an artifact that claims to pass."""
 
@@ -216,7 +224,12 @@ def _faults_of_place(document: JsonObject, kind: str, path: str) -> Iterator[Fau
     """Yield a fault if a file has the name of another run's, or of another kind's."""
     run_id = document.get("run_id")
     name = path.rpartition("/")[2]
-    if not isinstance(run_id, str) or not name.startswith(f"{Names(run_id).program}-benchmark-"):
+    if not isinstance(run_id, str):
+        return
+    if path.startswith(f"{SHELF}/"):
+        yield from _faults_of_shelf(document, kind, path)
+        return
+    if not name.startswith(f"{Names(run_id).program}-benchmark-"):
         return
     names = Names(run_id)
     known = {
@@ -227,6 +240,30 @@ def _faults_of_place(document: JsonObject, kind: str, path: str) -> Iterator[Fau
     known += [published.report_path, published.archive_path]
     if name not in {one.rpartition("/")[2] for one in known}:
         yield Fault("path_run_id_mismatch", "/run_id", f"{name} is the name of another artifact")
+
+
+def _faults_of_shelf(document: JsonObject, kind: str, path: str) -> Iterator[Fault]:
+    """Yield a fault if a published or archived file does not lie where its content says."""
+    if kind not in PUBLISHED:
+        yield Fault("bad_report_path", "", f"no {kind} is published: {path}")
+        return
+    run_id = str(document["run_id"])
+    try:
+        wanted = publication_of(run_id, kind, str(document.get("generated_at")))
+    except ValueError:
+        return  # reported already
+    folder, _, name = path.rpartition("/")
+    own, _, report = wanted.report_path.rpartition("/")
+    if path in {wanted.report_path, wanted.archive_path}:
+        return
+    if path.startswith(f"{SHELF}/archive/"):
+        archived = wanted.archive_path.rpartition("/")[2]
+        code = "bad_archive_path" if name in {archived, report} else "path_run_id_mismatch"
+        yield Fault(code, "/publication/archive_path", f"must lie at {wanted.archive_path}")
+        return
+    is_other = folder != own and folder.rpartition("/")[0] == own.rpartition("/")[0]
+    code = "path_run_id_mismatch" if is_other else "bad_report_path"
+    yield Fault(code, "/publication/report_path", f"must lie at {wanted.report_path}")
 
 
 def _faults_of_retention(document: JsonObject) -> Iterator[Fault]:
