@@ -1,0 +1,437 @@
+"""Publication: reports are published, archived and purged, and none is lost or there twice.
+
+A report is copied, flushed and renamed into its new place, then the index is written, then the old
+file is deleted. A purge is noted first, so that whatever is left of it is deleted by the next
+command. Each command begins with what an interrupted one has left.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tau_live.core.fault import point
+from tau_live.core.files import make_folders, sweep
+from tau_live.evidence.artifacts import (
+    ArtifactError,
+    Fault,
+    Names,
+    Root,
+    content_of,
+    digest,
+    parse,
+    seconds_of,
+)
+from tau_live.evidence.claims import claims_of
+from tau_live.evidence.index import (
+    INDEX,
+    PURGED,
+    Entry,
+    Index,
+    Level,
+    Report,
+    index_of,
+    known_levels,
+    level_of,
+    purged_entries,
+    read_report,
+    reports_of_shelf,
+    with_purged,
+)
+from tau_live.evidence.records import ROLES
+from tau_live.evidence.reports import KINDS, SAFETY, SHELF
+from tau_live.evidence.validation import Checked, kind_of
+
+COMPARED = tuple(kind for kind in KINDS if kind != SAFETY)
+"""The reports of a run that are published."""
+
+
+class Move(NamedTuple):
+    """What became of a file.
+
+    Attributes:
+        action: What was done.
+        path: Where it lay, from the root.
+        to: Where it lies; ``None`` if it was deleted.
+    """
+
+    action: Literal["published", "unchanged", "archived", "purged"]
+    path: str
+    to: str | None
+
+
+class Kept(NamedTuple):
+    """A file that is due, and is kept all the same.
+
+    Attributes:
+        path: The file, from the root.
+        reason: Why it is kept.
+    """
+
+    path: str
+    reason: str
+
+
+class Purge(NamedTuple):
+    """What a purge did, or would do.
+
+    Attributes:
+        moves: The files that were purged.
+        kept: Those that are due and are kept all the same.
+    """
+
+    moves: list[Move]
+    kept: list[Kept]
+
+
+Levels = dict[str, Level]
+
+
+# Commands
+
+
+def publish(against: Checked, paths: Sequence[Path], *, allow_records: bool = False) -> list[Move]:
+    """Publish reports, each at the path that it names; the working files stay.
+
+    A proof stands for the three reports that it names. It stays where it is: its path is in
+    nothing that is published, and all that it names has to lie beside it.
+
+    Args:
+        against: What they are checked against.
+        paths: Reports or proofs.
+        allow_records: Whether one may be published that the store lacks the rollouts of.
+
+    Raises:
+        ArtifactError: One is not valid, or another was published under its path; none of them is
+            published then.
+        TauLiveError: A file cannot be written.
+    """
+    root = against.root
+    with _locked(root):
+        levels = known_levels(root)
+        moves = _complete(against, levels)
+        reports = [
+            report
+            for path in paths
+            for report in _valid_reports(
+                root.relative(path), against, levels, allow_records=allow_records
+            )
+        ]
+        for report in reports:
+            _published_at(root, report)
+        for report in reports:
+            place, to = _published_at(root, report), report.head.publication.report_path
+            if place is not None:
+                moves.append(Move("unchanged", report.path, place))
+                continue
+            root.put(to, report.content)
+            point("publication.published")
+            _write_index(against, levels)
+            moves.append(Move("published", report.path, to))
+    return moves
+
+
+def archive(against: Checked, *, now: float) -> list[Move]:
+    """Move the published reports that are due to the archive; ``retain-only`` ones stay.
+
+    Args:
+        against: What reports are checked against.
+        now: Epoch seconds.
+
+    Raises:
+        ArtifactError: Another file lies where one is to be archived.
+        TauLiveError: A file cannot be written.
+    """
+    root = against.root
+    with _locked(root):
+        levels = known_levels(root)
+        moves = _complete(against, levels)
+        for entry in index_of(against, levels).entries:
+            if entry.state != "active" or not _is_past(entry.archive_due, now):
+                continue
+            if root.place(entry.archive_path).exists():
+                raise _other_content(entry.archive_path, entry.path)
+            root.put(entry.archive_path, root.read(entry.path))
+            point("publication.archived")
+            moves += _complete(against, levels)
+    return moves
+
+
+def purge(
+    against: Checked, *, now: float, dry_run: bool = False, purge_retained: bool = False
+) -> Purge:
+    """Delete the archived reports that are due, with the files of runs of which none is left.
+
+    A run that a gate bundle or the audit log names, or whose subject is in use, is kept as a whole:
+    its reports, its proof, its records and its inputs.
+
+    Args:
+        against: What reports are checked against; without a store nobody can tell which policies
+            and prompts are in use, so all of their runs are kept.
+        now: Epoch seconds.
+        dry_run: Whether to delete nothing.
+        purge_retained: Whether ``retain-only`` reports that are due go as well.
+
+    Raises:
+        ArtifactError: A gate bundle or the file of what was purged is damaged.
+        TauLiveError: A file cannot be written.
+    """
+    root = against.root
+    if dry_run:
+        going, kept = _due(against, known_levels(root), now=now, purge_retained=purge_retained)
+        left = _left_behind(root, _keys([*purged_entries(root), *going]))
+        return Purge([Move("purged", path, None) for path in left.paths], [*kept, *left.kept])
+    with _locked(root):
+        levels = known_levels(root)
+        moves = _complete(against, levels)
+        going, kept = _due(against, levels, now=now, purge_retained=purge_retained)
+        if going:
+            purged = with_purged(purged_entries(root), going)
+            kept += _left_behind(root, _keys(purged.entries)).kept
+            root.put(PURGED, content_of(purged))
+            point("publication.noted")
+            moves += _complete(against, levels)
+    return Purge(moves, kept)
+
+
+def rebuild(against: Checked) -> Index:
+    """Write the index anew: every report is checked again.
+
+    Raises:
+        ArtifactError: The file of what was purged is damaged.
+        TauLiveError: The index cannot be written.
+    """
+    with _locked(against.root):
+        levels = Levels()
+        _complete(against, levels)
+        return _write_index(against, levels)
+
+
+# Files
+
+
+@contextmanager
+def _locked(root: Root) -> Iterator[None]:
+    """Keep other commands out, and delete unfinished files of those that were killed."""
+    folder = root.place(SHELF)
+    make_folders(folder)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # ends with the process
+        for inner in (folder, *folder.rglob("*/")):
+            sweep(inner)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write_index(against: Checked, levels: Levels) -> Index:
+    """Write the index if it has changed, and keep the levels of what it holds."""
+    index = index_of(against, levels)
+    levels.update({entry.sha256: entry.level for entry in index.entries})
+    place, content = against.root.place(INDEX), content_of(index)
+    if not place.exists() or place.read_bytes() != content:
+        against.root.put(INDEX, content)
+    return index
+
+
+def _complete(against: Checked, levels: Levels) -> list[Move]:
+    """Write the index, and delete what is left of archived and purged reports."""
+    root = against.root
+    _write_index(against, levels)
+    point("publication.indexed")
+    moves = []
+    for active, archived in [*_twins(root)]:
+        root.place(active).unlink()
+        point("publication.unlinked")
+        moves.append(Move("archived", active, archived))
+    for path in _left_behind(root, _keys(purged_entries(root))).paths:
+        root.place(path).unlink(missing_ok=True)
+        point("publication.deleted")
+        moves.append(Move("purged", path, None))
+    return moves
+
+
+def _twins(root: Root) -> Iterator[tuple[str, str]]:
+    """Yield the reports that lie in the archive and where they were published."""
+    for report in reports_of_shelf(root):
+        where = report.head.publication
+        if (
+            report.path == where.archive_path
+            and _content(root, where.report_path) == report.content
+        ):
+            yield where.report_path, where.archive_path
+
+
+def _content(root: Root, path: str) -> bytes | None:
+    """Return the content of a file; ``None`` if there is none."""
+    return root.read(path) if root.place(path).exists() else None
+
+
+def _is_past(due: str | None, now: float) -> bool:
+    return due is not None and seconds_of(due) <= now
+
+
+# Publishing
+
+
+def _valid_reports(
+    name: str, against: Checked, levels: Levels, *, allow_records: bool
+) -> Iterator[Report]:
+    """Yield a report, or those of a proof, that are valid; keep their levels."""
+    document = parse(against.root.read(name))
+    names = [name]
+    if kind_of(document) == "proof" and isinstance(document, dict):
+        _checked(name, against, allow_records=allow_records)
+        run = Names(str(document["run_id"]))
+        names = [run.report(kind) for kind in COMPARED]
+    for own in names:
+        report = read_report(against.root, own)
+        levels[report.sha256] = _checked(own, against, allow_records=allow_records)
+        yield report
+
+
+def _checked(name: str, against: Checked, *, allow_records: bool) -> Level:
+    level = level_of(name, against)
+    if level == "records" and not allow_records:
+        text = f"{name} is checked against records alone: allow that, or name the store of its run"
+        raise ArtifactError(Fault("record_not_in_store", "", text))
+    return level
+
+
+def _published_at(root: Root, report: Report) -> str | None:
+    """Return where a report is published or archived already; ``None`` if it is not.
+
+    Raises:
+        ArtifactError: Another was published under its path, or it was purged.
+    """
+    where = report.head.publication
+    if any(entry.path == where.report_path for entry in purged_entries(root)):
+        text = f"{where.report_path} was published, and purged"
+        raise ArtifactError(Fault("already_published", "", text))
+    held = [
+        one.path
+        for one in reports_of_shelf(root)
+        if one.head.publication.report_path == where.report_path  # in whichever month it is
+    ]
+    for path in (*held, where.report_path):
+        content = _content(root, path)
+        if content is not None and content != report.content:
+            raise _other_content(path, report.path)
+        if content is not None:
+            return path
+    return None
+
+
+def _other_content(path: str, name: str) -> ArtifactError:
+    text = f"{path} holds another content than {name}"
+    return ArtifactError(Fault("already_published", "", text))
+
+
+# Purging
+
+
+def _due(
+    against: Checked, levels: Levels, *, now: float, purge_retained: bool
+) -> tuple[list[Entry], list[Kept]]:
+    """Return the reports that are due and may go, and those that are kept."""
+    root, index = against.root, index_of(against, levels)
+    due = [
+        entry
+        for entry in index.entries
+        if _is_past(entry.purge_due, now) and _may_go(entry, purge_retained=purge_retained)
+    ]
+    claims = claims_of(root, against.settings) if due else None
+    going, kept = list[Entry](), list[Kept]()
+    for run_id in dict.fromkeys(entry.run_id for entry in due):
+        own = [entry for entry in index.entries if entry.run_id == run_id]
+        reason = None if claims is None else claims.on(root, own)
+        for entry in (one for one in due if one.run_id == run_id):
+            if reason is None:
+                going.append(entry)
+            else:
+                lies_at = entry.path if entry.state == "active" else entry.archive_path
+                kept.append(Kept(lies_at, reason))
+    return going, kept
+
+
+def _may_go(entry: Entry, *, purge_retained: bool) -> bool:
+    """Return whether a report that is due is one that is purged."""
+    if entry.state == "purged":
+        return False
+    if entry.archive_due is None:
+        return purge_retained
+    return entry.state == "archived"
+
+
+Keys = set[tuple[str, str]]
+"""Reports by the path of their publication, and digest."""
+
+
+class _LeftBehind(NamedTuple):
+    """What purged reports leave behind.
+
+    Attributes:
+        paths: The files to be deleted, in this order.
+        kept: Inputs of runs that stay, because a working report was never published.
+    """
+
+    paths: list[str]
+    kept: list[Kept]
+
+
+def _keys(entries: Sequence[Entry]) -> Keys:
+    return {(entry.path, entry.sha256) for entry in entries}
+
+
+def _left_behind(root: Root, purged: Keys) -> _LeftBehind:
+    """Return the files that purged reports leave behind, the reports themselves last."""
+    held = [*reports_of_shelf(root)]
+    own = [report for report in held if report.key in purged]
+    staying = [report.head for report in held if report.key not in purged]
+    named = {head.run_id for head in staying} | {run.run_id for one in staying for run in one.runs}
+    digests = {sha256 for _, sha256 in purged}
+    found = _LeftBehind([], [])
+    for head in {report.head.run_id: report.head for report in own}.values():
+        names = Names(head.run_id)
+        is_own = _inputs_sha256(root, names.inputs) == head.inputs_sha256
+        if head.run_id in named or not is_own:  # or frozen again under its id, or gone already
+            continue
+        working = (names.report(kind) for kind in COMPARED)
+        other = [path for path in working if _digest(root, path) not in {None, *digests}]
+        if other:
+            found.kept.append(Kept(names.inputs, f"{other[0]} names it, and was not purged"))
+        else:
+            found.paths.extend(_files_of_run(root, names))
+    found.paths.extend(report.path for report in own)
+    return found
+
+
+def _files_of_run(root: Root, names: Names) -> Iterator[str]:
+    """Yield the files of a run: copies first and the inputs last, by which it is known."""
+    newest = [
+        names.newest_report(kind)
+        for kind in KINDS
+        if _digest(root, names.newest_report(kind)) == _digest(root, names.report(kind))
+    ]
+    paths = [
+        *newest, *(names.report(kind) for kind in KINDS), names.proof,
+        *(names.records(role) for role in ROLES), names.inputs,
+    ]  # fmt: skip
+    yield from (path for path in paths if root.place(path).exists())
+
+
+def _inputs_sha256(root: Root, path: str) -> object:
+    """Return the digest that frozen inputs name; ``None`` if they are gone, or are none."""
+    try:
+        document = parse(root.read(path))
+    except ArtifactError:
+        return None
+    return document.get("inputs_sha256") if isinstance(document, dict) else None
+
+
+def _digest(root: Root, path: str) -> str | None:
+    content = _content(root, path)
+    return None if content is None else digest(content)
