@@ -538,6 +538,49 @@ _CANDIDATE: Keys = {
     "made_at": "epoch seconds",
 }
 
+_MOVES: Keys = {
+    "moves[].action": "published, unchanged, archived or purged",
+    "moves[].path": "where the file lay, from the root",
+    "moves[].to": "where it lies; null if it was deleted",
+}
+BENCH_PUBLICATION: Mapping[str, Keys] = {
+    "bench publish": _MOVES,
+    "bench archive": _MOVES,
+    "bench gc": {
+        **_MOVES,
+        "kept[].path": "a report that is due and is kept all the same",
+        "kept[].reason": "why it is kept",
+        "dry_run": "whether nothing was deleted",
+    },
+    "bench index": {
+        "schema_version": "1",
+        "entries[].report_kind": "baseline, trained, significance or summary",
+        "entries[].run_id": "the run",
+        "entries[].suite_id": "the suite",
+        "entries[].generated_at": "when it was made",
+        "entries[].state": "active, archived or purged",
+        "entries[].path": "where it is published",
+        "entries[].archive_path": "where it is archived",
+        "entries[].sha256": "the digest of its file",
+        "entries[].level": "what it was checked against: records, or the store as well",
+        "entries[].pass": "whether no criterion fails; null of a report of one role",
+        "entries[].archive_due": "from when it is archived; null if it stays where it is",
+        "entries[].purge_due": "from when it may be purged",
+        "invalid[].path": "a file among them that is no valid report",
+        "invalid[].reason": "the code of what is wrong, and a sentence",
+    },
+    "bench index --quality": {
+        "scanned": "files that were looked at",
+        "valid": "those that are valid reports",
+        "invalid": "those that are not",
+        "invalid_ratio": "the share of those that are not",
+        "pass": "whether nothing speaks against it",
+        "reason_codes[]": "no_valid_artifacts, below_min_valid_entries, invalid_ratio_exceeded",
+    },
+}
+"""The keys of the commands of ``tau-live bench`` that publish, archive and delete."""
+
+
 KEYS: Mapping[str, Keys] = {
     "optimize": {**OPTIMIZATION, **_OPTIMIZATION_REPORT},
     "optimize list": {f"runs[].{key}": meaning for key, meaning in OPTIMIZATION.items()},
