@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tau_live.evidence.artifacts import Names, seconds_of
 from tau_live.evidence.publication import archive, publish, purge, rebuild
-from tests.evidence.projects import DAY_S, MADE, ONE, Project, project
+from tests.evidence.kept import DAY_S, MADE, ONE, Project, project
 from tests.faults import arming
 
 NOW = seconds_of(MADE)

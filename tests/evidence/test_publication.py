@@ -45,7 +45,7 @@ from tau_live.evidence.reports import Keeping
 from tau_live.evidence.running import Frozen, freeze, store_of
 from tau_live.evidence.validation import validate
 from tests.adopted import adopt
-from tests.evidence.projects import (
+from tests.evidence.kept import (
     DAY_S,
     MADE,
     ONE,
@@ -677,7 +677,7 @@ def test_quality_says_all_that_is_wrong(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    made = Server("tests.evidence.publishing", "tests.evidence.projects")
+    made = Server("tests.evidence.publishing", "tests.evidence.kept")
     yield made
     made.stop()
 
