@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 from tau_live.cli.options import enabled_or_refuse, epilog, json_option, settings_of, store_option
-from tau_live.cli.output import facts_of, plural, print_all, print_json, printable, progress_bar
+from tau_live.cli.output import (
+    facts_of,
+    plural,
+    print_all,
+    print_json,
+    printable,
+    progress_bar,
+    table_of,
+)
 from tau_live.cli.terminal import interrupting
 from tau_live.core.errors import TauLiveError
 
@@ -95,10 +102,8 @@ def list_suites(*, as_json: bool) -> None:
         print_json({"suites": rows})
         return
     columns = ("suite_id", "suite_version", "family", "cases")
-    shown = Table(*(column.removeprefix("suite_") for column in columns))
-    for row in rows:
-        shown.add_row(*(str(row[column]) for column in columns))
-    print_all(shown)
+    cells = [[row[column] for column in columns] for row in rows]
+    print_all(table_of(("suite", "version", "family", "cases#"), cells))
 
 
 @suite.command("check", epilog=epilog("bench suite check", "tau-live bench suite check mine.json"))

@@ -125,18 +125,20 @@ def validate(path: Path, against: Checked) -> Validation:
         path: Its file.
         against: What it is checked against.
     """
-    kind = "unknown"
+    kind, faults = "unknown", list[Fault]()
     try:
         name = against.root.relative(path)
         content = against.root.read(name)
         if name.endswith(".jsonl"):
-            kind, faults = "records", _faults_of_lines(content)
+            kind = "records"
+            faults += _faults_of_lines(content)
         else:
             document = parse(content)
             kind = kind_of(document)
-            faults = [*faults_of(document, kind, name, against)]
+            for fault in faults_of(document, kind, name, against):
+                faults.append(fault)  # what was found stays, whatever comes then
     except ArtifactError as error:
-        faults = [*error.faults]
+        faults += error.faults
     faults = sorted(dict.fromkeys(faults), key=lambda fault: (fault.pointer, fault.code))
     level: Level = "records" if against.settings is None else "store"
     if level == "store" and against.re_execute and kind == "proof":
