@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +117,7 @@ class Forger:
             kinds = ("baseline",) if role == "baseline" else ("trained", "significance")
             for kind in kinds:
                 if (self.folder / self.names.report(kind)).exists():
-                    self.change(
-                        self.names.report(kind), lambda report, own=own: _set_sha(report, own)
-                    )
+                    self.change(self.names.report(kind), partial(_set_sha, own))
 
         def seal(proof: dict[str, Any]) -> None:
             for own in proof["artifacts"].values():
@@ -138,10 +136,10 @@ class Forger:
         self, path: str | None = None, *, store: bool = False, **more: Any
     ) -> Validation:
         """Return what is wrong with a file, by default the proof."""
-        settings = replace(settings_of(self.folder)) if store else None
+        settings = settings_of(self.folder) if store else None
         against = Checked(self.root, settings=settings, **more)
         return validate(self.folder / (path or self.names.proof), against)
 
 
-def _set_sha(report: dict[str, Any], own: str) -> None:
+def _set_sha(own: str, report: dict[str, Any]) -> None:
     report["records"]["sha256"] = own

@@ -163,9 +163,10 @@ def test_a_digest_that_was_not_made_again_is_refused(forger: Forger) -> None:
 # Records
 
 
-def changed(
-    how: Callable[[dict[str, Any]], None], number: int = 0
-) -> Callable[[list[bytes]], list[bytes]]:
+Lines = Callable[[list[bytes]], list[bytes]]
+
+
+def changed(how: Callable[[dict[str, Any]], None], number: int = 0) -> Lines:
     def change(lines: list[bytes]) -> list[bytes]:
         record = json.loads(lines[number])
         how(record)
