@@ -398,9 +398,14 @@ class Reports(NamedTuple):
     safety: SafetyReport
 
 
-def reports_of(evidence: Evidence, generated_at: str) -> Reports:
-    """Return the reports of a run."""
-    found = significance_of(evidence)
+def reports_of(evidence: Evidence, found: Significance, generated_at: str) -> Reports:
+    """Return the reports of a run.
+
+    Args:
+        evidence: Its records.
+        found: The comparison of them.
+        generated_at: When they are made.
+    """
     compared = _head(evidence, "trained", "significance", generated_at)
     baseline, trained = (
         msgspec.convert(_head(evidence, role, role, generated_at), RoleReport) for role in ROLES
@@ -415,7 +420,8 @@ def reports_of(evidence: Evidence, generated_at: str) -> Reports:
 
 def write_reports(root: Root, evidence: Evidence, generated_at: str) -> Reports:
     """Write the reports of a run, each also as the newest of its kind, and return them."""
-    reports, names = reports_of(evidence, generated_at), Names(evidence.inputs.run_id)
+    reports = reports_of(evidence, significance_of(evidence), generated_at)
+    names = Names(evidence.inputs.run_id)
     for kind, report in zip(KINDS, reports, strict=True):
         root.write(names.report(kind), report)
         root.write(names.newest_report(kind), report)

@@ -31,9 +31,11 @@ from tau_live.evidence.artifacts import (
 from tau_live.evidence.comparison import (
     Evidence,
     Measured,
+    Reports,
     publication_of,
     read_evidence,
     reports_of,
+    significance_of,
 )
 from tau_live.evidence.proof import SEALS, Artifacts, Proof, hmac_of, proof_of
 from tau_live.evidence.records import (
@@ -45,7 +47,14 @@ from tau_live.evidence.records import (
     plan,
     read_records,
 )
-from tau_live.evidence.reports import KINDS, SAFETY, RoleReport, SafetyReport, SignificanceReport
+from tau_live.evidence.reports import (
+    KINDS,
+    SAFETY,
+    RoleReport,
+    SafetyReport,
+    Significance,
+    SignificanceReport,
+)
 from tau_live.evidence.running import (
     PENALTY,
     SCORE,
@@ -311,13 +320,14 @@ def _faults_of_run(
     ):
         return
     yield from _late_episodes(document, evidence)
-    reports = reports_of(evidence, str(document["generated_at"]))
+    compared = significance_of(evidence)
+    reports = reports_of(evidence, compared, str(document["generated_at"]))
     if kind != "proof":
         wanted = dict(zip(KINDS, reports, strict=True))[kind]
         yield from differences(document, plain(wanted), inputs)
         yield from _claims(document, plain(reports.significance)["significance"])
         return
-    yield from _faults_of_proof(document, evidence, against)
+    yield from _faults_of_proof(document, evidence, reports, against)
     if against.settings is not None and against.re_execute:
         yield from _faults_of_re_execution(str(document["proof_sha256"]), evidence, suite, against)
 
@@ -543,7 +553,9 @@ def _same(own: object, wanted: object, at: str, inputs: Inputs) -> bool:
 # Proofs
 
 
-def _faults_of_proof(document: JsonObject, evidence: Evidence, against: Checked) -> Iterator[Fault]:
+def _faults_of_proof(
+    document: JsonObject, evidence: Evidence, reports: Reports, against: Checked
+) -> Iterator[Fault]:
     root, inputs = against.root, evidence.inputs
     if digest_of(document, without=SEALS) != document["proof_sha256"]:
         yield Fault("proof_hash_mismatch", "/proof_sha256", "is not the digest of the proof")
@@ -551,9 +563,8 @@ def _faults_of_proof(document: JsonObject, evidence: Evidence, against: Checked)
     yield from _faults_of_files(document, root)
     for kind in KINDS:
         name = f"/artifacts/{kind.replace('-', '_')}_report"
-        for fault in _faults_of_report(kind, evidence, root):
+        for fault in _faults_of_report(kind, evidence, reports.significance.significance, root):
             yield fault._replace(pointer=name + fault.pointer)
-    reports = reports_of(evidence, str(document["generated_at"]))
     known = msgspec.convert(document, Proof)
     try:
         wanted = proof_of(
@@ -567,13 +578,15 @@ def _faults_of_proof(document: JsonObject, evidence: Evidence, against: Checked)
     yield from _claims(document, plain(reports.significance)["significance"])
 
 
-def _faults_of_report(kind: str, evidence: Evidence, root: Root) -> Iterator[Fault]:
+def _faults_of_report(
+    kind: str, evidence: Evidence, compared: Significance, root: Root
+) -> Iterator[Fault]:
     """Yield where a report that a proof names is not what its inputs and records give."""
     path = Names(evidence.inputs.run_id).report(kind)
     generated_at = _generated_at(root, path)
     if generated_at is None:
         return
-    wanted = dict(zip(KINDS, reports_of(evidence, generated_at), strict=True))[kind]
+    wanted = dict(zip(KINDS, reports_of(evidence, compared, generated_at), strict=True))[kind]
     found = parse(root.read(path))
     faults = check(found, STRUCTS[kind])
     yield from faults or differences(found, plain(wanted), evidence.inputs)

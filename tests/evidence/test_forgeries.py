@@ -15,7 +15,7 @@ import pytest
 
 from tau_live.core.records import Rollout, RolloutMode
 from tau_live.evidence.artifacts import content_of, digest, template_of, timestamp
-from tau_live.evidence.comparison import read_evidence, reports_of
+from tau_live.evidence.comparison import read_evidence, reports_of, significance_of
 from tau_live.evidence.proof import hmac_of
 from tau_live.evidence.records import Record, read_inputs, read_records
 from tau_live.evidence.running import store_of
@@ -441,6 +441,9 @@ def test_reports_of_the_same_records_are_the_same_bytes(forger: Forger) -> None:
     evidence = read_evidence(forger.root, read_inputs(forger.root, RUN))
     at = timestamp(1_800_000_000)
 
-    twice = [[content_of(report) for report in reports_of(evidence, at)] for _ in range(2)]
+    twice = [
+        [content_of(one) for one in reports_of(evidence, significance_of(evidence), at)]
+        for _ in range(2)
+    ]
 
     assert twice[0] == twice[1]
