@@ -12,8 +12,10 @@ from tau_live.evidence.artifacts import (
     Fault,
     Names,
     Root,
+    content_of,
     digest,
     month_of,
+    parse,
     seconds_of,
     timestamp,
 )
@@ -30,6 +32,7 @@ from tau_live.evidence.reports import (
     ARCHIVE_AFTER_DAYS,
     KINDS,
     RETAIN_DAYS,
+    SAFETY,
     Benchmark,
     Metrics,
     Publication,
@@ -419,10 +422,37 @@ def reports_of(evidence: Evidence, found: Significance, generated_at: str) -> Re
 
 
 def write_reports(root: Root, evidence: Evidence, generated_at: str) -> Reports:
-    """Write the reports of a run, each also as the newest of its kind, and return them."""
-    reports = reports_of(evidence, significance_of(evidence), generated_at)
-    names = Names(evidence.inputs.run_id)
+    """Write the reports of a run, each also as the newest of its kind, and return them.
+
+    Those of the same records that are there already stay: a proof may name them.
+    """
+    found, names = significance_of(evidence), Names(evidence.inputs.run_id)
+    at = _written_at(root, names) or generated_at
+    reports = reports_of(evidence, found, at)
+    if at != generated_at and not _are_written(root, names, reports):
+        reports = reports_of(evidence, found, generated_at)
     for kind, report in zip(KINDS, reports, strict=True):
         root.write(names.report(kind), report)
         root.write(names.newest_report(kind), report)
     return reports
+
+
+def _written_at(root: Root, names: Names) -> str | None:
+    """Return when the reports of a run were made; ``None`` without any."""
+    try:
+        document = parse(root.read(names.report(SAFETY)))
+        at = document["generated_at"] if isinstance(document, dict) else ""
+        seconds_of(str(at))
+    except (ArtifactError, ValueError, KeyError):
+        return None
+    return str(at)
+
+
+def _are_written(root: Root, names: Names, reports: Reports) -> bool:
+    try:
+        return all(
+            root.read(names.report(kind)) == content_of(report)
+            for kind, report in zip(KINDS, reports, strict=True)
+        )
+    except ArtifactError:
+        return False

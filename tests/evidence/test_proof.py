@@ -201,6 +201,16 @@ def test_workers_make_the_same_reports(tmp_path: Path) -> None:
     assert reports[0] == reports[1]
 
 
+def test_comparing_again_leaves_a_proof_valid(tmp_path: Path) -> None:
+    found = proved(tmp_path)
+    root = Root(tmp_path)
+
+    again = compare(root, read_inputs(root, RUN))[1]
+
+    assert again == found.reports
+    assert prove(root, RUN, settings=settings_of(tmp_path)).validation.valid
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
