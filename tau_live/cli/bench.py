@@ -282,6 +282,34 @@ def compare(*, run_id: str, folder: Path, as_json: bool) -> None:
     sys.exit(exit_code(own.reason_codes))
 
 
+@bench.command(
+    epilog=epilog("bench summary", "tau-live bench summary --run-id m24-all m24-a m24-b")
+)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN_ID...")
+@click.option("--run-id", required=True, metavar="ID", help="The id of the summary.")
+@root_option
+@json_option
+def summary(*, runs: tuple[str, ...], run_id: str, folder: Path, as_json: bool) -> None:
+    """Write a summary of several runs, with p-values adjusted for being several."""
+    from tau_live.evidence.artifacts import plain, timestamp
+    from tau_live.evidence.summary import summary_of, write_summary
+
+    root = root_of(folder)
+    found = summary_of(root, run_id, runs, timestamp(time.time()))
+    path = write_summary(root, found)
+    if as_json:
+        print_json(plain(found))
+    else:
+        cells = [
+            [run.run_id, run.suite, run.pairs, "smoke" if run.smoke else "", adjusted,
+             "passed" if run.pass_ else "not passed"]
+            for run, adjusted in zip(found.runs, found.holm, strict=True)
+        ]  # fmt: skip
+        print_all(table_of(("run", "suite", "pairs#", "", "adjusted p#", "verdict"), cells))
+        click.echo(path)
+    sys.exit(0 if found.counts.passed == found.counts.runs else 1)
+
+
 def exit_code(reason_codes: list[str]) -> int:
     """Return the exit code of a verdict: 4 if there is too little evidence, 1 for other reasons."""
     if "insufficient_pairs" in reason_codes:

@@ -1,9 +1,8 @@
 """Validation: an artifact is believed in nothing that its records and inputs do not give."""
 
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -37,6 +36,7 @@ from tau_live.evidence.comparison import (
     reports_of,
     significance_of,
 )
+from tau_live.evidence.differences import TOLERANCE, differences
 from tau_live.evidence.proof import SEALS, Artifacts, Proof, hmac_of, proof_of
 from tau_live.evidence.records import (
     ROLES,
@@ -73,10 +73,10 @@ from tau_live.evidence.suites import (
     problems_of,
     reward_of,
 )
+from tau_live.evidence.summary import KIND, summary_differences
 from tau_live.store.roles import Store
 from tau_live.store.sealing import Sealer, key_in, known_beginning
 
-TOLERANCE = 1e-9
 OTHER_NUMPY = 0.01
 POLICIES = ("archive-then-purge", "retain-only")
 CLAIMED = frozenset({"insufficient_pairs", "too_many_missing", "safety_unknown"})
@@ -177,8 +177,11 @@ def kind_of(document: object) -> str:
 
 def faults_of(document: object, kind: str, path: str, against: Checked) -> Iterator[Fault]:
     """Yield the faults of a document of a kind."""
-    if kind in OTHERS:
-        yield from OTHERS[kind](document, against)
+    if kind == KIND and isinstance(document, dict):
+        yield from summary_differences(document, against.root)
+        yield from _faults_of_place(document, kind, path)
+        yield from _faults_of_retention(document)
+        yield from _in_future(document, against)
         return
     if kind == "suite":
         yield from (Fault("suite_malformed", "", problem) for problem in problems_of(document))
@@ -207,9 +210,6 @@ STRUCTS: Mapping[str, type] = {
     SAFETY: SafetyReport,
     "proof": Proof,
 }
-
-OTHERS: dict[str, Callable[[object, Checked], Iterable[Fault]]] = {}
-"""Validators of artifacts that other modules write, by kind."""
 
 
 def _named(fault: Fault) -> Fault:
@@ -324,7 +324,7 @@ def _faults_of_run(
     reports = reports_of(evidence, compared, str(document["generated_at"]))
     if kind != "proof":
         wanted = dict(zip(KINDS, reports, strict=True))[kind]
-        yield from differences(document, plain(wanted), inputs)
+        yield from differences(document, plain(wanted), drawn=_drawn(inputs))
         yield from _claims(document, plain(reports.significance)["significance"])
         return
     yield from _faults_of_proof(document, evidence, reports, against)
@@ -497,57 +497,9 @@ def _claims(document: JsonObject, compared: Mapping[str, Any]) -> Iterator[Fault
                 yield Fault(code, "/significance/pass", "claims to pass")
 
 
-_CODES: tuple[tuple[str, str], ...] = (
-    (r"/(inputs_sha256|run_id)$", "inputs_mismatch"),
-    (r"/benchmark_suite/", "suite_hash_mismatch"),
-    (r"/subject/", "inputs_mismatch"),
-    (r"/(checkpoint_id|policy_sha256)$", "inputs_mismatch"),
-    (r"/records/sha256$", "artifact_hash_mismatch"),
-    (r"/records/", "records_count_mismatch"),
-    (r"/artifacts/.*/sha256$", "artifact_hash_mismatch"),
-    (r"/(report_path|artifacts/.*)$", "bad_report_path"),
-    (r"/archive_path$", "bad_archive_path"),
-    (r"/report_kind$", "bad_report_kind"),
-    (r"/criteria/|/max_safety_regression$", "criteria_loosened"),
-    (r"/(pass|promotion_allowed)$", "pass_mismatch"),
-    (r"/(reason_codes|reasons|summary)(/|$)", "reason_codes_mismatch"),
-    (r"/sample_size_sensitivity", "sensitivity_mismatch"),
-    (r"/seed_reproducibility", "reproducibility_mismatch"),
-    (r"safety|/diagnostics", "safety_mismatch"),
-    (r"/comparisons$", "holm_mismatch"),
-    (r"/(confidence_level|alpha)$", "confidence_level_invalid"),
-    (r"/(p_value[a-z_]*|exact|draws|seed|zero_pairs|method)$", "p_value_mismatch"),
-    (r"/(delta_ci|t_ci)_|/unpaired_reference", "interval_mismatch"),
-    (r"/(mean_delta|reward_delta|effect_[a-z]+)$", "delta_mismatch"),
-    (r"/(planned_pairs|pairs|pairs_missing|sample_count)$", "planned_n_mismatch"),
-    (r"/metrics/(episodes|known|missing|pairs_available)$", "records_count_mismatch"),
-    (r"/episodes$", "records_count_mismatch"),
-)
-"""The code of a figure that differs, by the first pattern that its pointer matches."""
-
-
-def differences(document: object, wanted: object, inputs: Inputs, at: str = "") -> Iterator[Fault]:
-    """Yield where a document is not the one that was computed again."""
-    if at.startswith("/retention") or at == "/verification":
-        return  # the operator's choice, checked on its own
-    if isinstance(wanted, dict) and isinstance(document, dict):
-        for name in [*wanted, *(document.keys() - wanted.keys())]:
-            yield from differences(document.get(name), wanted.get(name), inputs, f"{at}/{name}")
-    elif isinstance(wanted, list) and isinstance(document, list) and len(wanted) == len(document):
-        for place, (own, other) in enumerate(zip(document, wanted, strict=True)):
-            yield from differences(own, other, inputs, f"{at}/{place}")
-    elif not _same(document, wanted, at, inputs):
-        code = next((code for pattern, code in _CODES if re.search(pattern, at)), "mean_mismatch")
-        yield Fault(code, at, f"must be {wanted!r}, got {document!r}"[:300])
-
-
-def _same(own: object, wanted: object, at: str, inputs: Inputs) -> bool:
-    numbers = {int, float}
-    if type(own) in numbers and type(wanted) in numbers:
-        is_drawn = "/delta_ci_" in at and inputs.environment.numpy != np.__version__
-        tolerance = OTHER_NUMPY if is_drawn else TOLERANCE
-        return math.isclose(own, wanted, rel_tol=0.0, abs_tol=tolerance)  # type: ignore[arg-type]  # two numbers
-    return type(own) is type(wanted) and own == wanted
+def _drawn(inputs: Inputs) -> float:
+    """Return the tolerance of figures that are drawn: another numpy may draw others."""
+    return TOLERANCE if inputs.environment.numpy == np.__version__ else OTHER_NUMPY
 
 
 # Proofs
@@ -574,7 +526,8 @@ def _faults_of_proof(
     except ArtifactError:
         return  # a file is missing, which is reported
     left_out = dict.fromkeys(SEALS)
-    yield from differences({**document, **left_out}, {**plain(wanted), **left_out}, inputs)
+    own, computed = {**document, **left_out}, {**plain(wanted), **left_out}
+    yield from differences(own, computed, drawn=_drawn(inputs))
     yield from _claims(document, plain(reports.significance)["significance"])
 
 
@@ -589,7 +542,7 @@ def _faults_of_report(
     wanted = dict(zip(KINDS, reports_of(evidence, compared, generated_at), strict=True))[kind]
     found = parse(root.read(path))
     faults = check(found, STRUCTS[kind])
-    yield from faults or differences(found, plain(wanted), evidence.inputs)
+    yield from faults or differences(found, plain(wanted), drawn=_drawn(evidence.inputs))
     if isinstance(found, dict):
         yield from _faults_of_retention(found)
 
