@@ -32,6 +32,7 @@ from tau_live.core.settings.tables import (
     DeclaredReward,
     SafetySettings,
 )
+from tau_live.evidence import payloads
 from tau_live.operate import metrics
 from tau_live.operate.alert_rules import ALERTS
 from tau_live.prompts.config import OptimizationConfig
@@ -55,6 +56,7 @@ __all__ = [
     "metrics_reference",
     "mistakes_reference",
     "optimization_reference",
+    "payloads_reference",
     "prices_reference",
     "python_reference",
     "reasons_reference",
@@ -271,6 +273,17 @@ def json_reference() -> str:
         f"## tau-live {command}\n\n[Its schema](../schemas/{file_of(command)}).\n\n"
         + _table(("key", "meaning"), [(f"`{key}`", meaning) for key, meaning in keys.items()])
         for command, keys in KEYS.items()
+    )
+
+
+def payloads_reference() -> str:
+    """Return the keys of every payload, each that is in another one after it."""
+    kinds = (payloads.Bundle, payloads.Trajectory, payloads.Step, payloads.Advantages,
+             payloads.Checkpoint, payloads.CheckpointMetadata)  # fmt: skip
+    return "\n".join(
+        f"## {kind.__name__}\n\n{_first(kind)}\n\n"
+        + _table(("key", "meaning"), [(f"`{k}`", text) for k, text in attributes_of(kind).items()])
+        for kind in kinds
     )
 
 

@@ -1,5 +1,7 @@
 """JSON schemas of what commands print, made from the documented keys and a table of types.
 
+Those of the payloads are made from their structs.
+
 ``python -m tests.schemas`` writes them into ``docs/schemas``; a test says when that is due.
 """
 
@@ -7,7 +9,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from tau_live.cli.json_keys import KEYS
+from tau_live.evidence import payloads
 
 FOLDER = Path(__file__).parents[1] / "docs/schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -146,9 +151,34 @@ NO_OBJECT = {
 """Objects that may be null, of every command or of the one before the colon."""
 
 
+PAYLOADS = (payloads.Trajectory, payloads.Advantages, payloads.Checkpoint, payloads.Bundle)
+
+
 def schemas() -> dict[str, Schema]:
-    """Return the schema of every command that prints data, by the name of its file."""
-    return {file_of(command): schema_of(command) for command in KEYS}
+    """Return the schema of every command that prints data, and of payloads, by its file's name."""
+    commands = {file_of(command): schema_of(command) for command in KEYS}
+    return commands | {file_of(kind.__name__): payload_schema(kind) for kind in PAYLOADS}
+
+
+def payload_schema(kind: type[msgspec.Struct]) -> Schema:
+    """Return the schema of a payload, with the descriptions of its fields."""
+    from tests.generated import attributes_of  # which names the files of schemas
+
+    _, parts = msgspec.json.schema_components(
+        [kind], ref_template="#/$defs/{name}", schema_hook=lambda _: {"title": "any JSON value"}
+    )
+    for name, part in parts.items():
+        owner = getattr(payloads, name)
+        part["description"] = part["description"].partition("\n")[0]
+        for field, meaning in attributes_of(owner).items():
+            part["properties"][field]["description"] = meaning
+    own = parts.pop(kind.__name__)
+    return {
+        "$schema": DRAFT,
+        "$id": f"tau-live/{file_of(kind.__name__)}",
+        **own,
+        **({"$defs": parts} if parts else {}),
+    }
 
 
 def file_of(command: str) -> str:

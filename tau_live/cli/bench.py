@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 from tau_live.cli.options import enabled_or_refuse, epilog, json_option, settings_of, store_option
-from tau_live.cli.output import facts_of, plural, print_all, print_json, printable, progress_bar
+from tau_live.cli.output import (
+    facts_of,
+    plural,
+    print_all,
+    print_json,
+    printable,
+    progress_bar,
+    table_of,
+)
 from tau_live.cli.terminal import interrupting
 from tau_live.core.errors import TauLiveError
 
@@ -95,10 +102,8 @@ def list_suites(*, as_json: bool) -> None:
         print_json({"suites": rows})
         return
     columns = ("suite_id", "suite_version", "family", "cases")
-    shown = Table(*(column.removeprefix("suite_") for column in columns))
-    for row in rows:
-        shown.add_row(*(str(row[column]) for column in columns))
-    print_all(shown)
+    cells = [[row[column] for column in columns] for row in rows]
+    print_all(table_of(("suite", "version", "family", "cases#"), cells))
 
 
 @suite.command("check", epilog=epilog("bench suite check", "tau-live bench suite check mine.json"))
@@ -275,6 +280,34 @@ def compare(*, run_id: str, folder: Path, as_json: bool) -> None:
 
         print_all(facts_of(comparison_facts(own)))
     sys.exit(exit_code(own.reason_codes))
+
+
+@bench.command(
+    epilog=epilog("bench summary", "tau-live bench summary --run-id m24-all m24-a m24-b")
+)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN_ID...")
+@click.option("--run-id", required=True, metavar="ID", help="The id of the summary.")
+@root_option
+@json_option
+def summary(*, runs: tuple[str, ...], run_id: str, folder: Path, as_json: bool) -> None:
+    """Write a summary of several runs, with p-values adjusted for being several."""
+    from tau_live.evidence.artifacts import plain, timestamp
+    from tau_live.evidence.summary import summary_of, write_summary
+
+    root = root_of(folder)
+    found = summary_of(root, run_id, runs, timestamp(time.time()))
+    path = write_summary(root, found)
+    if as_json:
+        print_json(plain(found))
+    else:
+        cells = [
+            [run.run_id, run.suite, run.pairs, "smoke" if run.smoke else "", adjusted,
+             "passed" if run.pass_ else "not passed"]
+            for run, adjusted in zip(found.runs, found.holm, strict=True)
+        ]  # fmt: skip
+        print_all(table_of(("run", "suite", "pairs#", "", "adjusted p#", "verdict"), cells))
+        click.echo(path)
+    sys.exit(0 if found.counts.passed == found.counts.runs else 1)
 
 
 def exit_code(reason_codes: list[str]) -> int:

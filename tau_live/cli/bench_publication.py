@@ -196,8 +196,7 @@ def index(  # noqa: PLR0913  # its options
 
 def _print_index(found: "Index") -> None:
     for entry in found.entries:
-        lies_at = entry.archive_path if entry.state == "archived" else entry.path
-        click.echo(printable(f"{entry.state} {lies_at}, checked against {entry.level}"))
+        click.echo(printable(f"{entry.state} {entry.place}, checked against {entry.level}"))
     for invalid in found.invalid:
         click.echo(printable(f"invalid {invalid.path}: {invalid.reason}"))
     if not found.entries and not found.invalid:

@@ -3,11 +3,12 @@
 import gzip
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import click
+import msgspec
 from rich.progress import Progress
 
 from tau_live.cli.options import (
@@ -22,10 +23,12 @@ from tau_live.cli.output import as_json as json_of
 from tau_live.cli.output import print_json, progress_bar
 from tau_live.core.errors import TauLiveError
 from tau_live.core.files import opened_output
+from tau_live.core.settings import Settings
 from tau_live.core.version import packages_for
 from tau_live.record.archive import read_archive
 from tau_live.store.opening import open_at
 from tau_live.store.retention import ExportRow
+from tau_live.store.roles import Store
 
 MISLEADING = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
 """Endings by which other tools would take JSON Lines for another format."""
@@ -37,11 +40,13 @@ MISLEADING = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
         "tau-live export -o rollouts.jsonl",
         "tau-live export | jq 'select(.table == \"decisions\")'",
         "tau-live export --format parquet -o export/",
+        "tau-live export --format trajectories -o learned.jsonl",
     )
 )
 @click.option(
-    "--format", "format_", type=click.Choice(["jsonl", "parquet"]), default="jsonl",
-    show_default=True, help="JSON Lines, or one Parquet file per table (needs pyarrow).",
+    "--format", "format_", type=click.Choice(["jsonl", "parquet", "trajectories"]),
+    default="jsonl", show_default=True,
+    help="JSON Lines, one Parquet file per table (needs pyarrow), or a bundle per learned rollout.",
 )  # fmt: skip
 @click.option(
     "-o", "--out", "--output", "output", metavar="FILE", type=click.Path(path_type=Path),
@@ -52,18 +57,21 @@ MISLEADING = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json"})
 def export(path: Path | None, as_json: bool, format_: str, output: Path | None) -> None:
     """Export the store, one row per line; equal stores give equal bytes.
 
+    With --format trajectories each line is a bundle: the steps of a rollout that was
+    learned from, their advantages, and the version that learned from it.
+
     --json prints a summary of what was written to --output.
     """
     if output is None and (as_json or format_ == "parquet"):
         raise click.UsageError(f"{'--json' if as_json else '--format parquet'} needs --output")
-    if output is not None and format_ == "jsonl" and output.suffix in MISLEADING:
+    if output is not None and format_ != "parquet" and output.suffix in MISLEADING:
         raise click.UsageError(f"{output} would hold JSON Lines: give it a name ending in .jsonl")
     with open_store(path) as (store, settings), progress_bar(quiet=output is None) as bar:
         if output is not None:
             refuse_store(output, settings)
         counts: Counter[str] = Counter()
         # Closed before the store is, or a generator that was not exhausted reads a closed store.
-        with closing(_count_rows(store.export(), counts, bar)) as rows:
+        with closing(_count_rows(_rows(store, settings, format_), counts, bar)) as rows:
             _write(rows, output, parquet=format_ == "parquet")
     if as_json:
         print_json({"format": format_, "output": str(output), "rows": dict(counts)})
@@ -71,13 +79,22 @@ def export(path: Path | None, as_json: bool, format_: str, output: Path | None) 
         click.echo(f"{counts.total():,} rows written to {output}", err=True)
 
 
+def _rows(store: Store, settings: Settings, format_: str) -> Iterator[ExportRow]:
+    """Return the rows of every table, or the bundles as JSON data."""
+    if format_ != "trajectories":
+        return store.export()
+    from tau_live.evidence.bundles import bundles  # numpy, which the other formats do without
+
+    return map(msgspec.to_builtins, bundles(store, settings))
+
+
 def _count_rows(
     rows: Iterable[ExportRow], counts: Counter[str], bar: Progress
 ) -> Generator[ExportRow, None, None]:
-    """Yield the rows, counting them by table."""
+    """Yield the rows, counting them by table, or as bundles."""
     task = bar.add_task("rows", total=None)
     for number, row in enumerate(rows):
-        counts[str(row["table"])] += 1
+        counts[str(row.get("table", "bundles"))] += 1
         if number % 1000 == 0:
             bar.update(task, completed=counts.total())
         yield row

@@ -811,9 +811,9 @@ KEYS: Mapping[str, Keys] = {
     },
     "learn": UPDATE,
     "export": {
-        "format": "jsonl or parquet",
+        "format": "jsonl, parquet or trajectories",
         "output": "where it was written",
-        "rows.*": "rows written, by table",
+        "rows.*": "rows written, by table; or the number of `bundles`",
     },
     "config": {
         "enabled": "whether TAU_LIVE_RL is on in this shell",

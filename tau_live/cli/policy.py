@@ -198,9 +198,40 @@ def order_command(name: str, act: Act, example: str, help_: str) -> click.Comman
     return callback
 
 
+def champion_command(name: str, act: Act, example: str, help_: str) -> click.Command:
+    """Return the command of an order that makes a champion, which a proof may be required for."""
+
+    @command(name, example, help_=help_)
+    @click.option(
+        "--proof",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="A proof of this version, as `tau-live bench prove` writes it.",
+    )
+    @click.option(
+        "--root",
+        "folder",
+        metavar="DIR",
+        default=Path(),
+        type=click.Path(file_okay=False, path_type=Path),
+        help="The project of the proof.  [default: the current folder]",
+    )
+    def callback(
+        *, point: str, reason: str, path: Path | None, as_json: bool, proof: Path | None,
+        folder: Path,
+    ) -> None:  # fmt: skip
+        from tau_live.evidence.artifacts import Root
+        from tau_live.evidence.promotion import promote_on_proof
+
+        on_proof = partial(promote_on_proof, act=act, proof=proof, root=Root(folder))
+        _act(on_proof, f"policy_{name}", point, reason=reason, path=path, as_json=as_json)
+
+    return callback
+
+
 COMMANDS = [
     exposure,
-    order_command(
+    champion_command(
         "promote",
         trials.promote,
         'tau-live policy promote model --reason "better in the review"',
@@ -208,6 +239,7 @@ COMMANDS = [
 
     This is what evidence does at the top of the ladder. The previous champion keeps 5 percent for
     TAU_LIVE_RL_PROBATION rollouts, and returns by itself if it proves better.
+    With TAU_LIVE_RL_REQUIRE_PROOF it takes a valid proof of this version that passes.
     """,
     ),
     order_command(
@@ -220,7 +252,7 @@ COMMANDS = [
     the lowest rung. A champion on probation gives way to the previous one.
     """,
     ),
-    order_command(
+    champion_command(
         "freeze",
         trials.freeze_champion,
         'tau-live policy freeze model --reason "passed the review"',
@@ -228,6 +260,7 @@ COMMANDS = [
 
     The previous champion keeps 5 percent for TAU_LIVE_RL_PROBATION rollouts, and returns by
     itself if it proves better.
+    With TAU_LIVE_RL_REQUIRE_PROOF it takes a valid proof of this version that passes.
     """,
     ),
     rollback,

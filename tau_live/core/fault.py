@@ -49,6 +49,8 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "queue.enqueued": "a rollout is written in a transaction, its place in the queue is not",
         "queue.claimed": "a rollout runs in a transaction, and still has its place in the queue",
         "queue.finished": "an attempt is ended in a transaction, its rollout is not moved",
+        "evidence.stored": "an episode is in the store, its record is not written",
+        "evidence.recorded": "an episode's record is written",
     }
 )
 """What has been done and what has not at each point."""

@@ -59,6 +59,8 @@ class Claims(NamedTuple):
         names = {*_names(run_id), *(_last(entry.archive_path) for entry in entries)}
         names |= {*(entry.sha256 for entry in entries), *_digests(root, run_id)}
         mentioned = next((self.mentions[name] for name in names if name in self.mentions), None)
+        if all(entry.report_kind == "summary" for entry in entries):
+            return mentioned  # it measures nothing of its own
         return mentioned or self._on_subject(root, run_id)
 
     def _on_subject(self, root: Root, run_id: str) -> str | None:

@@ -12,8 +12,10 @@ from tau_live.evidence.artifacts import (
     Fault,
     Names,
     Root,
+    content_of,
     digest,
     month_of,
+    parse,
     seconds_of,
     timestamp,
 )
@@ -402,10 +404,20 @@ class Reports(NamedTuple):
 
 
 def reports_of(
-    evidence: Evidence, generated_at: str, *, keeping: Keeping = DEFAULT_KEEPING
+    evidence: Evidence,
+    found: Significance,
+    generated_at: str,
+    *,
+    keeping: Keeping = DEFAULT_KEEPING,
 ) -> Reports:
-    """Return the reports of a run."""
-    found = significance_of(evidence)
+    """Return the reports of a run.
+
+    Args:
+        evidence: Its records.
+        found: The comparison of them.
+        generated_at: When they are made.
+        keeping: How long they are to be kept.
+    """
 
     def head(role: Role, kind: str) -> dict[str, object]:
         return _head(evidence, role, kind, generated_at=generated_at, keeping=keeping)
@@ -421,12 +433,54 @@ def reports_of(
 
 
 def write_reports(
-    root: Root, evidence: Evidence, generated_at: str, *, keeping: Keeping = DEFAULT_KEEPING
+    root: Root, evidence: Evidence, generated_at: str, *, keeping: Keeping | None = None
 ) -> Reports:
-    """Write the reports of a run, each also as the newest of its kind, and return them."""
-    reports = reports_of(evidence, generated_at, keeping=keeping)
-    names = Names(evidence.inputs.run_id)
+    """Write the reports of a run, each also as the newest of its kind, and return them.
+
+    Those of the same records that are there already stay: a proof may name them.
+
+    Args:
+        root: The project.
+        evidence: The records of the run.
+        generated_at: When they are made.
+        keeping: How long they are to be kept; ``None`` as those that are there, or by default.
+    """
+    found, names = significance_of(evidence), Names(evidence.inputs.run_id)
+    at, kept = _written(root, names)
+    wanted = keeping or kept
+    reports = reports_of(evidence, found, at or generated_at, keeping=wanted)
+    if at is not None and not _are_written(root, names, reports):
+        reports = reports_of(evidence, found, generated_at, keeping=wanted)
     for kind, report in zip(KINDS, reports, strict=True):
         root.write(names.report(kind), report)
         root.write(names.newest_report(kind), report)
     return reports
+
+
+def _written(root: Root, names: Names) -> tuple[str | None, Keeping]:
+    """Return when the reports of a run were made, and how long they are kept.
+
+    ``None`` and the default where there are none.
+    """
+    try:
+        document = parse(root.read(names.report("significance")))
+        report = msgspec.convert(document, _Written)
+        seconds_of(report.generated_at)
+        return report.generated_at, report.retention.keeping
+    except (ArtifactError, ValueError, msgspec.ValidationError):
+        return None, DEFAULT_KEEPING
+
+
+class _Written(msgspec.Struct, frozen=True):
+    generated_at: str
+    retention: Retention
+
+
+def _are_written(root: Root, names: Names, reports: Reports) -> bool:
+    try:
+        return all(
+            root.read(names.report(kind)) == content_of(report)
+            for kind, report in zip(KINDS, reports, strict=True)
+        )
+    except ArtifactError:
+        return False

@@ -1,6 +1,6 @@
 """Index: every report that was published, where it is, and what it was checked against."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -42,14 +42,14 @@ class Entry(Part, frozen=True, kw_only=True):
     Attributes:
         report_kind: ``baseline``, ``trained``, ``significance`` or ``summary``.
         run_id: The run.
-        suite_id: The suite.
+        suite_id: The suite; of a summary those of its runs, by commas.
         generated_at: When it was made.
         state: ``active`` at ``path``, ``archived`` at ``archive_path``, or ``purged``.
         path: Where it is published.
         archive_path: Where it is archived.
         sha256: The digest of its file.
         level: What it was checked against: ``records``, or the ``store`` as well.
-        pass_: Whether no criterion fails; ``None`` of a report of one role.
+        pass_: Whether no criterion fails, in no run of a summary; ``None`` of a report of one role.
         archive_due: From when it is archived; ``None`` if it stays where it is.
         purge_due: From when it may be purged; one that stays only if that is asked for.
     """
@@ -66,6 +66,16 @@ class Entry(Part, frozen=True, kw_only=True):
     pass_: bool | None = msgspec.field(name="pass")
     archive_due: Timestamp | None
     purge_due: Timestamp
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is known by, wherever it lies: the path of its publication, and its digest."""
+        return self.path, self.sha256
+
+    @property
+    def place(self) -> str:
+        """Where it lies; of a purged one where it was published."""
+        return self.archive_path if self.state == "archived" else self.path
 
 
 class Invalid(Part, frozen=True, kw_only=True):
@@ -94,16 +104,28 @@ class Index(Part, frozen=True, kw_only=True):
     invalid: list[Invalid]
 
 
+class Gone(Part, frozen=True, kw_only=True):
+    """A report that was purged.
+
+    Attributes:
+        entry: Its entry in the index.
+        inputs_sha256: The digest of the frozen inputs of its run; ``None`` of a summary.
+    """
+
+    entry: Entry
+    inputs_sha256: Digest | None
+
+
 class Purged(Part, frozen=True, kw_only=True):
     """Every report that was purged.
 
     Attributes:
         schema_version: 1.
-        entries: The reports, by path.
+        reports: The reports, by path.
     """
 
     schema_version: Literal[1] = 1
-    entries: list[Entry]
+    reports: list[Gone]
 
 
 class Quality(Part, frozen=True, kw_only=True):
@@ -132,6 +154,8 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 class _Run(msgspec.Struct, frozen=True):
     run_id: RunId
+    suite: str
+    pass_: bool = msgspec.field(name="pass")
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,23 +165,37 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
         report_kind: Its kind.
         run_id: The run.
         generated_at: When it was made.
-        inputs_sha256: The digest of the frozen inputs.
-        benchmark_suite: The suite.
+        inputs_sha256: The digest of the frozen inputs; ``None`` of a summary.
+        benchmark_suite: The suite; ``None`` of a summary.
         publication: Where it is published and archived.
         retention: How long it is kept.
-        significance: Its verdict, if it compares.
-        runs: Other runs that it names.
+        significance: Its verdict; ``None`` if it compares nothing.
+        runs: The runs of a summary.
     """
 
     report_kind: Literal["baseline", "trained", "significance", "summary"]
     run_id: RunId
     generated_at: Timestamp
-    inputs_sha256: Digest
-    benchmark_suite: Benchmark
+    inputs_sha256: Digest | None = None
+    benchmark_suite: Benchmark | None = None
     publication: Publication
     retention: Retention
     significance: _Verdict | None = None
     runs: list[_Run] = []
+
+    @property
+    def suite_id(self) -> str:
+        """Its suite, or those of its runs."""
+        if self.benchmark_suite is not None:
+            return self.benchmark_suite.name
+        return ",".join(dict.fromkeys(run.suite for run in self.runs))
+
+    @property
+    def verdict(self) -> bool | None:
+        """Whether no criterion fails; ``None`` if it compares nothing."""
+        if self.runs:
+            return all(run.pass_ for run in self.runs)
+        return None if self.significance is None else self.significance.pass_
 
 
 class Report(NamedTuple):
@@ -180,7 +218,7 @@ class Report(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is known by, wherever it lies: the path of its publication, and its digest."""
+        """As that of its entry."""
         return self.head.publication.report_path, self.sha256
 
 
@@ -206,14 +244,14 @@ def entry_of(report: Report, level: Level) -> Entry:
     return Entry(
         report_kind=head.report_kind,
         run_id=head.run_id,
-        suite_id=head.benchmark_suite.name,
+        suite_id=head.suite_id,
         generated_at=head.generated_at,
         state="archived" if report.path == where.archive_path else "active",
         path=where.report_path,
         archive_path=where.archive_path,
         sha256=report.sha256,
         level=level,
-        pass_=None if head.significance is None else head.significance.pass_,
+        pass_=head.verdict,
         archive_due=archived_at if keeping.policy == PURGED_LATER else None,
         purge_due=keeping.purge_after,
     )
@@ -253,7 +291,7 @@ def reports_of_shelf(root: Root) -> Iterator[Report]:
             continue  # the index tells of it
 
 
-def purged_entries(root: Root) -> list[Entry]:
+def purged_reports(root: Root) -> list[Gone]:
     """Return what was purged, by path.
 
     Raises:
@@ -261,7 +299,7 @@ def purged_entries(root: Root) -> list[Entry]:
     """
     if not root.place(PURGED).exists():
         return []
-    return as_kind(parse(root.read(PURGED)), Purged).entries
+    return as_kind(parse(root.read(PURGED)), Purged).reports
 
 
 def known_levels(root: Root) -> dict[str, Level]:
@@ -285,8 +323,8 @@ def index_of(against: Checked, levels: Mapping[str, Level]) -> Index:
     Raises:
         ArtifactError: The file of what was purged is damaged.
     """
-    purged = purged_entries(against.root)
-    found = {(entry.path, entry.sha256): entry for entry in purged}
+    purged = [gone.entry for gone in purged_reports(against.root)]
+    found = {entry.key: entry for entry in purged}
     invalid = []
     for path in files_of_shelf(against.root):
         try:
@@ -297,7 +335,7 @@ def index_of(against: Checked, levels: Mapping[str, Level]) -> Index:
         except ArtifactError as error:
             reason = _reason(path, error, against)
             invalid.append(Invalid(path=path, reason=reason))
-    entries = sorted(found.values(), key=lambda entry: (entry.path, entry.sha256))
+    entries = sorted(found.values(), key=lambda entry: entry.key)
     return Index(entries=entries, invalid=invalid)
 
 
@@ -338,9 +376,3 @@ def quality_of(
         scanned=scanned, valid=valid, invalid=invalid, invalid_ratio=ratio, pass_=not reasons,
         reason_codes=reasons,
     )  # fmt: skip
-
-
-def with_purged(purged: Sequence[Entry], going: Sequence[Entry]) -> Purged:
-    """Return what was purged, with what is going to be."""
-    more = [msgspec.structs.replace(entry, state="purged") for entry in going]
-    return Purged(entries=sorted([*purged, *more], key=lambda entry: (entry.path, entry.sha256)))

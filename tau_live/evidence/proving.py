@@ -12,7 +12,7 @@ from tau_live.evidence.artifacts import ArtifactError, Fault, Names, Root, plain
 from tau_live.evidence.comparison import Evidence, Reports, read_evidence, write_reports
 from tau_live.evidence.proof import Proof, Verification, hmac_of, proof_of
 from tau_live.evidence.records import ROLES, Inputs, read_inputs
-from tau_live.evidence.reports import DEFAULT_KEEPING, Keeping
+from tau_live.evidence.reports import Keeping
 from tau_live.evidence.running import frozen_suite, run, store_of
 from tau_live.evidence.validation import Checked, Validation, faults_of_evidence, validate
 from tau_live.store.sealing import Sealer, key_in
@@ -33,14 +33,14 @@ class Proved(NamedTuple):
 
 
 def compare(
-    root: Root, inputs: Inputs, *, keeping: Keeping = DEFAULT_KEEPING
+    root: Root, inputs: Inputs, *, keeping: Keeping | None = None
 ) -> tuple[Evidence, Reports]:
     """Write the reports of a run whose episodes are recorded, and return them.
 
     Args:
         root: The project.
         inputs: The frozen inputs.
-        keeping: How long the reports are to be kept.
+        keeping: How long the reports are to be kept; ``None`` as those that are there already.
 
     Raises:
         ArtifactError: A record is missing, malformed, or of another run.
@@ -58,7 +58,7 @@ def prove(
     *,
     settings: Settings,
     workers: int = 1,
-    keeping: Keeping = DEFAULT_KEEPING,
+    keeping: Keeping | None = None,
     show: Callable[[int, int], None] = lambda *_: None,
 ) -> Proved:
     """Execute what is missing, write the reports and the proof, and validate it with the store.
@@ -68,7 +68,7 @@ def prove(
         run_id: The run, whose inputs are frozen.
         settings: Those of the store.
         workers: How many episodes are executed at once.
-        keeping: How long the reports are to be kept.
+        keeping: How long the reports are to be kept; ``None`` as those that are there already.
         show: Takes how many of the episodes are done, and how many there are.
 
     Raises:

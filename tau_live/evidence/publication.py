@@ -8,19 +8,21 @@ command. Each command begins with what an interrupted one has left.
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from tau_live.core.fault import point
 from tau_live.core.files import make_folders, sweep
 from tau_live.evidence.artifacts import (
+    REPORTS,
     ArtifactError,
     Fault,
     Names,
     Root,
     content_of,
-    digest,
     parse,
     seconds_of,
 )
@@ -29,19 +31,20 @@ from tau_live.evidence.index import (
     INDEX,
     PURGED,
     Entry,
+    Gone,
     Index,
     Level,
+    Purged,
     Report,
     index_of,
     known_levels,
     level_of,
-    purged_entries,
+    purged_reports,
     read_report,
     reports_of_shelf,
-    with_purged,
 )
 from tau_live.evidence.records import ROLES
-from tau_live.evidence.reports import KINDS, SAFETY, SHELF
+from tau_live.evidence.reports import KINDS, PUBLISHED, SAFETY, SHELF
 from tau_live.evidence.validation import Checked, kind_of
 
 COMPARED = tuple(kind for kind in KINDS if kind != SAFETY)
@@ -181,18 +184,18 @@ def purge(
     root = against.root
     if dry_run:
         going, kept = _due(against, known_levels(root), now=now, purge_retained=purge_retained)
-        left = _left_behind(root, _keys([*purged_entries(root), *going]))
+        left = _left_behind(against, [*purged_reports(root), *going])
         return Purge([Move("purged", path, None) for path in left.paths], [*kept, *left.kept])
     with _locked(root):
         levels = known_levels(root)
         moves = _complete(against, levels)
         going, kept = _due(against, levels, now=now, purge_retained=purge_retained)
+        purged = sorted([*purged_reports(root), *going], key=lambda gone: gone.entry.key)
         if going:
-            purged = with_purged(purged_entries(root), going)
-            kept += _left_behind(root, _keys(purged.entries)).kept
-            root.put(PURGED, content_of(purged))
+            root.put(PURGED, content_of(Purged(reports=purged)))
             point("publication.noted")
-            moves += _complete(against, levels)
+        moves += _complete(against, levels, every_run=True)
+        kept += _left_behind(against, purged).kept
     return Purge(moves, kept)
 
 
@@ -237,8 +240,15 @@ def _write_index(against: Checked, levels: Levels) -> Index:
     return index
 
 
-def _complete(against: Checked, levels: Levels) -> list[Move]:
-    """Write the index, and delete what is left of archived and purged reports."""
+def _complete(against: Checked, levels: Levels, *, every_run: bool = False) -> list[Move]:
+    """Write the index, and delete what is left of archived and purged reports.
+
+    Args:
+        against: What reports are checked against.
+        levels: What they were checked against, by digest.
+        every_run: Whether files of runs that were purged long ago go as well, if nothing names them
+            any more; else only those of a purge that was interrupted.
+    """
     root = against.root
     _write_index(against, levels)
     point("publication.indexed")
@@ -247,7 +257,7 @@ def _complete(against: Checked, levels: Levels) -> list[Move]:
         root.place(active).unlink()
         point("publication.unlinked")
         moves.append(Move("archived", active, archived))
-    for path in _left_behind(root, _keys(purged_entries(root))).paths:
+    for path in _left_behind(against, purged_reports(root), every_run=every_run).paths:
         root.place(path).unlink(missing_ok=True)
         point("publication.deleted")
         moves.append(Move("purged", path, None))
@@ -308,7 +318,7 @@ def _published_at(root: Root, report: Report) -> str | None:
         ArtifactError: Another was published under its path, or it was purged.
     """
     where = report.head.publication
-    if any(entry.path == where.report_path for entry in purged_entries(root)):
+    if any(gone.entry.path == where.report_path for gone in purged_reports(root)):
         text = f"{where.report_path} was published, and purged"
         raise ArtifactError(Fault("already_published", "", text))
     held = [
@@ -335,26 +345,32 @@ def _other_content(path: str, name: str) -> ArtifactError:
 
 def _due(
     against: Checked, levels: Levels, *, now: float, purge_retained: bool
-) -> tuple[list[Entry], list[Kept]]:
-    """Return the reports that are due and may go, and those that are kept."""
+) -> tuple[list[Gone], list[Kept]]:
+    """Return the reports that are due: those that may go, as they are noted, and those kept."""
     root, index = against.root, index_of(against, levels)
     due = [
         entry
         for entry in index.entries
         if _is_past(entry.purge_due, now) and _may_go(entry, purge_retained=purge_retained)
     ]
-    claims = claims_of(root, against.settings) if due else None
-    going, kept = list[Entry](), list[Kept]()
+    if not due:
+        return [], []
+    claims = claims_of(root, against.settings)
+    going, kept = list[Gone](), list[Kept]()
     for run_id in dict.fromkeys(entry.run_id for entry in due):
-        own = [entry for entry in index.entries if entry.run_id == run_id]
-        reason = None if claims is None else claims.on(root, own)
+        reason = claims.on(root, [entry for entry in index.entries if entry.run_id == run_id])
         for entry in (one for one in due if one.run_id == run_id):
             if reason is None:
-                going.append(entry)
+                going.append(_gone(root, entry))
             else:
-                lies_at = entry.path if entry.state == "active" else entry.archive_path
-                kept.append(Kept(lies_at, reason))
+                kept.append(Kept(entry.place, reason))
     return going, kept
+
+
+def _gone(root: Root, entry: Entry) -> Gone:
+    head = read_report(root, entry.place).head
+    purged = msgspec.structs.replace(entry, state="purged")
+    return Gone(entry=purged, inputs_sha256=head.inputs_sha256)
 
 
 def _may_go(entry: Entry, *, purge_retained: bool) -> bool:
@@ -366,58 +382,83 @@ def _may_go(entry: Entry, *, purge_retained: bool) -> bool:
     return entry.state == "archived"
 
 
-Keys = set[tuple[str, str]]
-"""Reports by the path of their publication, and digest."""
-
-
 class _LeftBehind(NamedTuple):
     """What purged reports leave behind.
 
     Attributes:
         paths: The files to be deleted, in this order.
-        kept: Inputs of runs that stay, because a working report was never published.
+        kept: Inputs that stay, because another report names them.
     """
 
     paths: list[str]
     kept: list[Kept]
 
 
-def _keys(entries: Sequence[Entry]) -> Keys:
-    return {(entry.path, entry.sha256) for entry in entries}
+def _left_behind(
+    against: Checked, purged: Sequence[Gone], *, every_run: bool = True
+) -> _LeftBehind:
+    """Return the files that purged reports leave behind, the reports themselves last.
 
+    Args:
+        against: The project and its store.
+        purged: What was purged.
+        every_run: Whether of every run; else of those that still have such a report.
 
-def _left_behind(root: Root, purged: Keys) -> _LeftBehind:
-    """Return the files that purged reports leave behind, the reports themselves last."""
+    Raises:
+        ArtifactError: A gate bundle cannot be read, so nobody knows what it names.
+    """
+    root, keys = against.root, {gone.entry.key for gone in purged}
     held = [*reports_of_shelf(root)]
-    own = [report for report in held if report.key in purged]
-    staying = [report.head for report in held if report.key not in purged]
-    named = {head.run_id for head in staying} | {run.run_id for one in staying for run in one.runs}
-    digests = {sha256 for _, sha256 in purged}
+    naming = _naming(root, [report for report in held if report.key not in keys], keys)
     found = _LeftBehind([], [])
-    for head in {report.head.run_id: report.head for report in own}.values():
-        names = Names(head.run_id)
-        is_own = _inputs_sha256(root, names.inputs) == head.inputs_sha256
-        if head.run_id in named or not is_own:  # or frozen again under its id, or gone already
+    inputs_of = {gone.entry.run_id: gone.inputs_sha256 for gone in purged}
+    here = {report.head.run_id for report in held if report.key in keys}
+    for run_id, inputs in inputs_of.items():
+        if run_id not in here and not every_run:
             continue
-        working = (names.report(kind) for kind in COMPARED)
-        other = [path for path in working if _digest(root, path) not in {None, *digests}]
-        if other:
-            found.kept.append(Kept(names.inputs, f"{other[0]} names it, and was not purged"))
+        files = [*_files_of_run(root, Names(run_id))]
+        if not files or _inputs_sha256(root, Names(run_id).inputs) != inputs:
+            continue  # gone already, or frozen again under its id
+        own = [gone.entry for gone in purged if gone.entry.run_id == run_id]
+        reason = naming.get(run_id) or claims_of(root, against.settings).on(root, own)
+        if reason is None:
+            found.paths.extend(files)
         else:
-            found.paths.extend(_files_of_run(root, names))
-    found.paths.extend(report.path for report in own)
+            found.kept.append(Kept(files[-1], reason))
+    found.paths.extend(report.path for report in held if report.key in keys)
+    return found
+
+
+def _naming(root: Root, held: Sequence[Report], purged: set[tuple[str, str]]) -> dict[str, str]:
+    """Return which report names each run: a published one, or a working one that never was.
+
+    Args:
+        root: The project.
+        held: The reports that are published and archived.
+        purged: Those that were purged, by path and digest.
+    """
+    working = []
+    for kind in PUBLISHED:
+        for place in sorted(root.place(REPORTS).glob(f"*-benchmark-{kind}-*.json")):
+            with suppress(ArtifactError):  # one that cannot be read names nothing
+                working.append(read_report(root, f"{REPORTS}/{place.name}"))
+    found: dict[str, str] = {}
+    for report in (*held, *(one for one in working if one.key not in purged)):
+        for run_id in (report.head.run_id, *(run.run_id for run in report.head.runs)):
+            found.setdefault(run_id, f"{report.path} names it")
     return found
 
 
 def _files_of_run(root: Root, names: Names) -> Iterator[str]:
     """Yield the files of a run: copies first and the inputs last, by which it is known."""
+    kinds = dict.fromkeys((*KINDS, *PUBLISHED))
     newest = [
         names.newest_report(kind)
-        for kind in KINDS
-        if _digest(root, names.newest_report(kind)) == _digest(root, names.report(kind))
+        for kind in kinds
+        if _content(root, names.newest_report(kind)) == _content(root, names.report(kind))
     ]
     paths = [
-        *newest, *(names.report(kind) for kind in KINDS), names.proof,
+        *newest, *(names.report(kind) for kind in kinds), names.proof,
         *(names.records(role) for role in ROLES), names.inputs,
     ]  # fmt: skip
     yield from (path for path in paths if root.place(path).exists())
@@ -430,8 +471,3 @@ def _inputs_sha256(root: Root, path: str) -> object:
     except ArtifactError:
         return None
     return document.get("inputs_sha256") if isinstance(document, dict) else None
-
-
-def _digest(root: Root, path: str) -> str | None:
-    content = _content(root, path)
-    return None if content is None else digest(content)

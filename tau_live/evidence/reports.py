@@ -142,6 +142,15 @@ class Retention(Part, frozen=True, kw_only=True):
     archive_after_days: int
     purge_after: Timestamp
 
+    @property
+    def keeping(self) -> "Keeping":
+        """What the operator chose. Raises: ArtifactError."""
+        return Keeping(
+            policy=self.policy,
+            retain_days=self.retain_days,
+            archive_after_days=self.archive_after_days,
+        )
+
 
 class Keeping(Part, frozen=True, kw_only=True):
     """How long the reports of a run are to be kept, as an operator chooses.

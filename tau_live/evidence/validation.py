@@ -1,9 +1,8 @@
 """Validation: an artifact is believed in nothing that its records and inputs do not give."""
 
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,10 +30,13 @@ from tau_live.evidence.artifacts import (
 from tau_live.evidence.comparison import (
     Evidence,
     Measured,
+    Reports,
     publication_of,
     read_evidence,
     reports_of,
+    significance_of,
 )
+from tau_live.evidence.differences import TOLERANCE, differences
 from tau_live.evidence.proof import SEALS, Artifacts, Proof, hmac_of, proof_of
 from tau_live.evidence.records import (
     ROLES,
@@ -43,6 +45,7 @@ from tau_live.evidence.records import (
     Record,
     Role,
     plan,
+    read_inputs,
     read_records,
 )
 from tau_live.evidence.reports import (
@@ -53,6 +56,7 @@ from tau_live.evidence.reports import (
     SHELF,
     RoleReport,
     SafetyReport,
+    Significance,
     SignificanceReport,
 )
 from tau_live.evidence.running import (
@@ -73,10 +77,10 @@ from tau_live.evidence.suites import (
     problems_of,
     reward_of,
 )
+from tau_live.evidence.summary import KIND, Summary, summary_differences
 from tau_live.store.roles import Store
 from tau_live.store.sealing import Sealer, key_in, known_beginning
 
-TOLERANCE = 1e-9
 OTHER_NUMPY = 0.01
 CLAIMED = frozenset({"insufficient_pairs", "too_many_missing", "safety_unknown"})
 """The reasons that are faults of their own in an artifact that claims to pass."""
@@ -133,18 +137,20 @@ def validate(path: Path, against: Checked) -> Validation:
         path: Its file.
         against: What it is checked against.
     """
-    kind = "unknown"
+    kind, faults = "unknown", list[Fault]()
     try:
         name = against.root.relative(path)
         content = against.root.read(name)
         if name.endswith(".jsonl"):
-            kind, faults = "records", _faults_of_lines(content)
+            kind = "records"
+            faults += _faults_of_lines(content)
         else:
             document = parse(content)
             kind = kind_of(document)
-            faults = [*faults_of(document, kind, name, against)]
+            for fault in faults_of(document, kind, name, against):
+                faults.append(fault)  # what was found stays, whatever comes then
     except ArtifactError as error:
-        faults = [*error.faults]
+        faults += error.faults
     faults = sorted(dict.fromkeys(faults), key=lambda fault: (fault.pointer, fault.code))
     level: Level = "records" if against.settings is None else "store"
     if level == "store" and against.re_execute and kind == "proof":
@@ -174,8 +180,11 @@ def kind_of(document: object) -> str:
 
 def faults_of(document: object, kind: str, path: str, against: Checked) -> Iterator[Fault]:
     """Yield the faults of a document of a kind."""
-    if kind in OTHERS:
-        yield from OTHERS[kind](document, against)
+    if kind == KIND and isinstance(document, dict):
+        yield from _faults_of_summary(document, against)
+        yield from _faults_of_place(document, kind, path)
+        yield from _faults_of_retention(document)
+        yield from _in_future(document, against)
         return
     if kind == "suite":
         yield from (Fault("suite_malformed", "", problem) for problem in problems_of(document))
@@ -196,6 +205,18 @@ def faults_of(document: object, kind: str, path: str, against: Checked) -> Itera
             yield from _faults_of_figures(document, kind, against)
 
 
+def _faults_of_summary(document: JsonObject, against: Checked) -> Iterator[Fault]:
+    """Yield what is wrong with a summary, and with the runs that it names."""
+    faults = [*summary_differences({**document}, against.root)]
+    yield from faults
+    if faults:
+        return
+    for run in msgspec.convert(document, Summary).runs:
+        inputs = read_inputs(against.root, run.run_id)
+        yield from faults_of_inputs(inputs, against.root)
+        yield from _faults_of_run(document, KIND, inputs, against)
+
+
 STRUCTS: Mapping[str, type] = {
     "inputs": Inputs,
     "baseline": RoleReport,
@@ -204,9 +225,6 @@ STRUCTS: Mapping[str, type] = {
     SAFETY: SafetyReport,
     "proof": Proof,
 }
-
-OTHERS: dict[str, Callable[[object, Checked], Iterable[Fault]]] = {}
-"""Validators of artifacts that other modules write, by kind."""
 
 
 def _named(fault: Fault) -> Fault:
@@ -346,13 +364,16 @@ def _faults_of_run(
     ):
         return
     yield from _late_episodes(document, evidence)
-    reports = reports_of(evidence, str(document["generated_at"]))
+    if kind == KIND:
+        return  # its figures are compared on their own
+    compared = significance_of(evidence)
+    reports = reports_of(evidence, compared, str(document["generated_at"]))
     if kind != "proof":
         wanted = dict(zip(KINDS, reports, strict=True))[kind]
-        yield from differences(document, plain(wanted), inputs)
+        yield from differences(document, plain(wanted), drawn=_drawn(inputs))
         yield from _claims(document, plain(reports.significance)["significance"])
         return
-    yield from _faults_of_proof(document, evidence, against)
+    yield from _faults_of_proof(document, evidence, reports, against)
     if against.settings is not None and against.re_execute:
         yield from _faults_of_re_execution(str(document["proof_sha256"]), evidence, suite, against)
 
@@ -522,63 +543,17 @@ def _claims(document: JsonObject, compared: Mapping[str, Any]) -> Iterator[Fault
                 yield Fault(code, "/significance/pass", "claims to pass")
 
 
-_CODES: tuple[tuple[str, str], ...] = (
-    (r"/(inputs_sha256|run_id)$", "inputs_mismatch"),
-    (r"/benchmark_suite/", "suite_hash_mismatch"),
-    (r"/subject/", "inputs_mismatch"),
-    (r"/(checkpoint_id|policy_sha256)$", "inputs_mismatch"),
-    (r"/records/sha256$", "artifact_hash_mismatch"),
-    (r"/records/", "records_count_mismatch"),
-    (r"/artifacts/.*/sha256$", "artifact_hash_mismatch"),
-    (r"/(report_path|artifacts/.*)$", "bad_report_path"),
-    (r"/archive_path$", "bad_archive_path"),
-    (r"/report_kind$", "bad_report_kind"),
-    (r"/criteria/|/max_safety_regression$", "criteria_loosened"),
-    (r"/(pass|promotion_allowed)$", "pass_mismatch"),
-    (r"/(reason_codes|reasons|summary)(/|$)", "reason_codes_mismatch"),
-    (r"/sample_size_sensitivity", "sensitivity_mismatch"),
-    (r"/seed_reproducibility", "reproducibility_mismatch"),
-    (r"safety|/diagnostics", "safety_mismatch"),
-    (r"/comparisons$", "holm_mismatch"),
-    (r"/(confidence_level|alpha)$", "confidence_level_invalid"),
-    (r"/(p_value[a-z_]*|exact|draws|seed|zero_pairs|method)$", "p_value_mismatch"),
-    (r"/(delta_ci|t_ci)_|/unpaired_reference", "interval_mismatch"),
-    (r"/(mean_delta|reward_delta|effect_[a-z]+)$", "delta_mismatch"),
-    (r"/(planned_pairs|pairs|pairs_missing|sample_count)$", "planned_n_mismatch"),
-    (r"/metrics/(episodes|known|missing|pairs_available)$", "records_count_mismatch"),
-    (r"/episodes$", "records_count_mismatch"),
-)
-"""The code of a figure that differs, by the first pattern that its pointer matches."""
-
-
-def differences(document: object, wanted: object, inputs: Inputs, at: str = "") -> Iterator[Fault]:
-    """Yield where a document is not the one that was computed again."""
-    if at.startswith("/retention") or at == "/verification":
-        return  # the operator's choice, checked on its own
-    if isinstance(wanted, dict) and isinstance(document, dict):
-        for name in [*wanted, *(document.keys() - wanted.keys())]:
-            yield from differences(document.get(name), wanted.get(name), inputs, f"{at}/{name}")
-    elif isinstance(wanted, list) and isinstance(document, list) and len(wanted) == len(document):
-        for place, (own, other) in enumerate(zip(document, wanted, strict=True)):
-            yield from differences(own, other, inputs, f"{at}/{place}")
-    elif not _same(document, wanted, at, inputs):
-        code = next((code for pattern, code in _CODES if re.search(pattern, at)), "mean_mismatch")
-        yield Fault(code, at, f"must be {wanted!r}, got {document!r}"[:300])
-
-
-def _same(own: object, wanted: object, at: str, inputs: Inputs) -> bool:
-    numbers = {int, float}
-    if type(own) in numbers and type(wanted) in numbers:
-        is_drawn = "/delta_ci_" in at and inputs.environment.numpy != np.__version__
-        tolerance = OTHER_NUMPY if is_drawn else TOLERANCE
-        return math.isclose(own, wanted, rel_tol=0.0, abs_tol=tolerance)  # type: ignore[arg-type]  # two numbers
-    return type(own) is type(wanted) and own == wanted
+def _drawn(inputs: Inputs) -> float:
+    """Return the tolerance of figures that are drawn: another numpy may draw others."""
+    return TOLERANCE if inputs.environment.numpy == np.__version__ else OTHER_NUMPY
 
 
 # Proofs
 
 
-def _faults_of_proof(document: JsonObject, evidence: Evidence, against: Checked) -> Iterator[Fault]:
+def _faults_of_proof(
+    document: JsonObject, evidence: Evidence, reports: Reports, against: Checked
+) -> Iterator[Fault]:
     root, inputs = against.root, evidence.inputs
     if digest_of(document, without=SEALS) != document["proof_sha256"]:
         yield Fault("proof_hash_mismatch", "/proof_sha256", "is not the digest of the proof")
@@ -586,9 +561,8 @@ def _faults_of_proof(document: JsonObject, evidence: Evidence, against: Checked)
     yield from _faults_of_files(document, root)
     for kind in KINDS:
         name = f"/artifacts/{kind.replace('-', '_')}_report"
-        for fault in _faults_of_report(kind, evidence, root):
+        for fault in _faults_of_report(kind, evidence, reports.significance.significance, root):
             yield fault._replace(pointer=name + fault.pointer)
-    reports = reports_of(evidence, str(document["generated_at"]))
     known = msgspec.convert(document, Proof)
     try:
         wanted = proof_of(
@@ -598,20 +572,23 @@ def _faults_of_proof(document: JsonObject, evidence: Evidence, against: Checked)
     except ArtifactError:
         return  # a file is missing, which is reported
     left_out = dict.fromkeys(SEALS)
-    yield from differences({**document, **left_out}, {**plain(wanted), **left_out}, inputs)
+    own, computed = {**document, **left_out}, {**plain(wanted), **left_out}
+    yield from differences(own, computed, drawn=_drawn(inputs))
     yield from _claims(document, plain(reports.significance)["significance"])
 
 
-def _faults_of_report(kind: str, evidence: Evidence, root: Root) -> Iterator[Fault]:
+def _faults_of_report(
+    kind: str, evidence: Evidence, compared: Significance, root: Root
+) -> Iterator[Fault]:
     """Yield where a report that a proof names is not what its inputs and records give."""
     path = Names(evidence.inputs.run_id).report(kind)
     generated_at = _generated_at(root, path)
     if generated_at is None:
         return
-    wanted = dict(zip(KINDS, reports_of(evidence, generated_at), strict=True))[kind]
+    wanted = dict(zip(KINDS, reports_of(evidence, compared, generated_at), strict=True))[kind]
     found = parse(root.read(path))
     faults = check(found, STRUCTS[kind])
-    yield from faults or differences(found, plain(wanted), evidence.inputs)
+    yield from faults or differences(found, plain(wanted), drawn=_drawn(evidence.inputs))
     if isinstance(found, dict):
         yield from _faults_of_retention(found)
 

@@ -182,7 +182,7 @@ def credits_of(
     decisions = store.decisions.decisions(rollout.rollout_id)
     whole = LearnableRollout(rollout, decisions, store.rewards.rewards(rollout.rollout_id))
     if update is not None:
-        whole, since = _as_learned(whole, update, settings)
+        whole, since = as_learned(whole, update, settings)
     collected = trajectories_of(
         [whole],
         point,
@@ -206,7 +206,7 @@ def credits_of(
     }
 
 
-def _as_learned(
+def as_learned(
     whole: LearnableRollout, update: Update, settings: Settings
 ) -> tuple[LearnableRollout, str | None]:
     """Return a rollout as an update learned from it, as far as known, and what changed since.

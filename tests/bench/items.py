@@ -174,14 +174,18 @@ def measure(
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def main(rounds: int, as_json: bool) -> None:
     """Measure, and print a table."""
-    figures = measure(rounds)
+    print_figures("items", "Items of an optimization", measure(rounds), as_json=as_json)
+
+
+def print_figures(bench: str, title: str, figures: list[Found], *, as_json: bool) -> None:
+    """Print figures with what is to be reached."""
     if as_json:
         measured = [
             {**figure._asdict(), "found": figure.found, "met": figure.is_met} for figure in figures
         ]
-        click.echo(json.dumps({"bench": "items", "measured": measured, **machine()}, indent=2))
+        click.echo(json.dumps({"bench": bench, "measured": measured, **machine()}, indent=2))
         return
-    table = Table("what", "found", "to reach", "", title="Items of an optimization")
+    table = Table("what", "found", "to reach", "", title=title)
     for figure in figures:
         sign, met = ">=" if figure.at_least else "<=", "met" if figure.is_met else "missed"
         table.add_row(figure.what, f"{figure.found:,.3g}", f"{sign} {figure.goal:g}", met)

@@ -5,12 +5,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tau_live.evidence.payloads import Bundle
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import fill
 from tests.contracts.making import begun, decision
+from tests.schemas import FOLDER
 from tests.writes import writes
 
 
@@ -161,3 +164,49 @@ def _as_stored(line: dict[str, object]) -> dict[str, object]:
         for name, value in line.items()
         if name != "table"
     }
+
+
+@pytest.mark.slow
+def test_each_line_of_trajectories_is_a_bundle_as_its_schema_says(
+    lived: Path, run: Run, read: Read
+) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="pip install '.[test]'")
+    validator = jsonschema.Draft202012Validator(json.loads((FOLDER / "bundle.json").read_text()))
+
+    done = read("export", "--format", "trajectories", "-o", "out.jsonl", "--store", lived)
+
+    lines = Path("out.jsonl").read_bytes().splitlines()
+    assert done == {
+        "format": "trajectories", "output": "out.jsonl", "rows": {"bundles": len(lines)},
+    }  # fmt: skip
+    assert len(lines) > 100
+    for line in lines:
+        assert list(validator.iter_errors(json.loads(line))) == []
+        assert msgspec.json.decode(line, type=Bundle).checkpoint.algorithm == "ppo"
+
+
+@pytest.mark.slow
+def test_trajectories_are_the_same_bytes_again(lived: Path, run: Run) -> None:
+    exports = [run("export", "--format", "trajectories", "--store", lived) for _ in range(2)]
+
+    assert exports[0].exit_code == 0
+    assert exports[0].stdout_bytes == exports[1].stdout_bytes
+
+
+def test_where_nothing_was_learned_there_is_no_bundle(tmp_path: Path, read: Read) -> None:
+    file = tmp_path / "store.sqlite"
+    SqliteStore.open(file).close()
+
+    done = read("export", "--format", "trajectories", "-o", "out.jsonl", "--store", file)
+
+    assert done == {"format": "trajectories", "output": "out.jsonl", "rows": {}}
+    assert Path("out.jsonl").read_bytes() == b""
+
+
+def test_trajectories_in_a_file_that_says_something_else_are_refused(
+    filled: Path, run: Run
+) -> None:
+    result = run("export", "--format", "trajectories", "-o", "out.json", "--store", filled)
+
+    assert result.exit_code == 2
+    assert "would hold JSON Lines" in result.stderr

@@ -113,6 +113,7 @@ def test_every_test_that_a_page_names_is_there() -> None:
     named = [
         match
         for page in pages(ROOT)
+        if page.stem != "roadmap"  # which names tests that are to be written, and has its own check
         for match in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text())
     ]
 

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,22 +11,18 @@ from tau_live.evidence.comparison import Reports, read_evidence, write_reports
 from tau_live.evidence.proof import Verification, proof_of
 from tau_live.evidence.records import ROLES, read_inputs
 from tau_live.evidence.reports import DEFAULT_KEEPING, Keeping
-from tau_live.evidence.running import Frozen, freeze, run, store_of
-from tau_live.evidence.suites import Case
+from tau_live.evidence.running import run
+from tau_live.evidence.summary import summary_of, write_summary
 from tau_live.evidence.validation import Checked
+from tests.evidence.projects import RIGHT, frozen, settings_of
 
-ONE, TWO = "m24-one", "m24-two"
+ONE, TWO, ALL = "m24-one", "m24-two", "m24-all"
 SUITE = "tool-use-smoke-v1"
 STORE = "store.sqlite"
 MADE = "2096-02-29T07:30:00Z"
 """When reports are made: after every episode, whenever the tests run."""
 
 DAY_S = 86_400
-
-
-def right(case: Case, _seed: int) -> str:
-    """Return the right answer."""
-    return case.expected_outcome
 
 
 class Project(NamedTuple):
@@ -42,7 +37,7 @@ class Project(NamedTuple):
     @property
     def settings(self) -> Settings:
         """The settings of its store."""
-        return Settings(store=self.root.folder / STORE)
+        return settings_of(self.root.folder)
 
     @property
     def against(self) -> Checked:
@@ -69,18 +64,24 @@ def copied(original: Project, folder: Path) -> Project:
     return project(folder)
 
 
-def measure(own: Project, run_id: str, trained: str = f"python:{__name__}:right") -> None:
+def measure(own: Project, run_id: str, trained: str = RIGHT) -> None:
     """Freeze a run and execute its episodes: a subject against the host's own choice."""
-    plan = Frozen(suite=SUITE, baseline="host", trained=trained, seeds=[1])
-    with closing(store_of(own.settings)) as store:
-        inputs = freeze(own.root, run_id, plan, store=store, settings=own.settings)
-    run(own.root, inputs, ROLES, settings=own.settings)
+    frozen(own.root.folder, run_id, suite=SUITE, trained=trained, seeds=(1,))
+    run(own.root, read_inputs(own.root, run_id), ROLES, settings=own.settings)
+
+
+def summarize(own: Project, *run_ids: str, keeping: Keeping = DEFAULT_KEEPING) -> Path:
+    """Write a summary of runs, and return its file."""
+    return own.place(
+        write_summary(own.root, summary_of(own.root, ALL, run_ids, MADE, keeping=keeping))
+    )
 
 
 def compare(
     own: Project, run_id: str = ONE, *, made: str = MADE, keeping: Keeping = DEFAULT_KEEPING
 ) -> Reports:
-    """Write the reports and the proof of a run that was executed."""
+    """Write the reports and the proof of a run that was executed, also where there are some."""
+    own.report("significance", run_id).unlink(missing_ok=True)  # else those would stay as they are
     evidence = read_evidence(own.root, read_inputs(own.root, run_id))
     reports = write_reports(own.root, evidence, made, keeping=keeping)
     known = Verification(level="store", re_executed=0, seal_head=None)

@@ -46,6 +46,7 @@ from tau_live.evidence.running import Frozen, freeze, store_of
 from tau_live.evidence.validation import validate
 from tests.adopted import adopt
 from tests.evidence.kept import (
+    ALL,
     DAY_S,
     MADE,
     ONE,
@@ -56,6 +57,7 @@ from tests.evidence.kept import (
     copied,
     measure,
     project,
+    summarize,
     tree,
 )
 from tests.evidence.publishing import NOW
@@ -300,7 +302,7 @@ def test_what_the_store_lacks_is_published_only_if_that_is_asked_for(own: Projec
 
 def test_what_the_store_contradicts_is_never_published(own: Project, original: Project) -> None:
     records = Names(ONE).records("trained")
-    lines = own.place(records).read_bytes().replace(b'"tokens":null', b'"tokens":1')
+    lines = own.place(records).read_bytes().replace(b'"tokens":12', b'"tokens":11')
     own.place(records).write_bytes(lines)
     compare(own)
 
@@ -456,6 +458,42 @@ def test_no_other_command_moves_anything_meanwhile(own: Project) -> None:
         publish_run(own)
 
     assert refused.count("publication.published") == 3
+
+
+@pytest.mark.slow
+def test_a_summary_is_published_and_keeps_the_records_of_its_runs(own: Project) -> None:
+    for run_id in (ONE, TWO):
+        compare(own, run_id, keeping=Keeping(retain_days=30))
+        publish_run(own, run_id)
+    publish(own.against, [summarize(own, ONE, TWO)])
+    entry = stored_index(own).entries[0]
+    archive(own.against, now=ARCHIVED)
+
+    first = purge(own.against, now=ARCHIVED)
+    is_valid = validate(own.place(entry.archive_path), own.against).valid
+    purge(own.against, now=EXPIRED)
+
+    assert (entry.report_kind, entry.suite_id, entry.pass_) == ("summary", SUITE, False)
+    assert entry.path == f".tau/reports/m24/{ALL}/m24-benchmark-report-summary.json"
+    assert entry.level == "store"
+    assert [move.path for move in first.moves] == sorted(archived() + archived(TWO))
+    assert {kept.reason for kept in first.kept} == {f"{entry.archive_path} names it"}
+    assert is_valid
+    assert not [path for path in tree(own) if path.startswith("tasks/reports/")]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_named_after_its_reports_were_purged_stays(own: Project) -> None:
+    compare(own, keeping=Keeping(retain_days=30))
+    publish_run(own)
+    publish(own.against, [summarize(own, ONE)])
+    archive(own.against, now=ARCHIVED)
+    purge(own.against, now=ARCHIVED)
+    own.root.write("tasks/reports/m24-gate-evidence-m24-gate.json", {"run_id": ONE})
+
+    purge(own.against, now=EXPIRED)
+
+    assert validate(own.place(Names(ONE).proof), own.against).valid
 
 
 @pytest.mark.slow

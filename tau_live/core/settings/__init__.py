@@ -230,6 +230,9 @@ class Settings:
     lease_ttl_s: float = setting(
         30.0, SECONDS, "How long the lease of a dead learner blocks others."
     )
+    require_proof: bool = setting(
+        False, FLAG, "Whether a champion is made by hand only on a proof that passes."
+    )
     cost_limit: float | None = setting(
         None, optional(SHARE), "Largest acceptable mean safety cost of a rollout."
     )
