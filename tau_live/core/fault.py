@@ -51,6 +51,12 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "queue.finished": "an attempt is ended in a transaction, its rollout is not moved",
         "evidence.stored": "an episode is in the store, its record is not written",
         "evidence.recorded": "an episode's record is written",
+        "publication.published": "a report is where it is published, the index does not have it",
+        "publication.archived": "a report is archived, the index has it where it was published",
+        "publication.indexed": "the index is written, what has moved or goes is still there",
+        "publication.unlinked": "an archived report is deleted where it was published",
+        "publication.noted": "a purge is noted, the index still has what goes",
+        "publication.deleted": "one of the files that a purge leaves is gone, others are not",
     }
 )
 """What has been done and what has not at each point."""

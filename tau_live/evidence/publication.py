@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tau_live.core.fault import point
+from tau_live.core import fault
 from tau_live.core.files import make_folders, sweep
 from tau_live.evidence.artifacts import (
     REPORTS,
@@ -130,7 +130,7 @@ def publish(against: Checked, paths: Sequence[Path], *, allow_records: bool = Fa
                 moves.append(Move("unchanged", report.path, place))
                 continue
             root.put(to, report.content)
-            point("publication.published")
+            fault.point("publication.published")
             _write_index(against, levels)
             moves.append(Move("published", report.path, to))
     return moves
@@ -157,7 +157,7 @@ def archive(against: Checked, *, now: float) -> list[Move]:
             if root.place(entry.archive_path).exists():
                 raise _other_content(entry.archive_path, entry.path)
             root.put(entry.archive_path, root.read(entry.path))
-            point("publication.archived")
+            fault.point("publication.archived")
             moves += _complete(against, levels)
     return moves
 
@@ -193,7 +193,7 @@ def purge(
         purged = sorted([*purged_reports(root), *going], key=lambda gone: gone.entry.key)
         if going:
             root.put(PURGED, content_of(Purged(reports=purged)))
-            point("publication.noted")
+            fault.point("publication.noted")
         moves += _complete(against, levels, every_run=True)
         kept += _left_behind(against, purged).kept
     return Purge(moves, kept)
@@ -251,15 +251,15 @@ def _complete(against: Checked, levels: Levels, *, every_run: bool = False) -> l
     """
     root = against.root
     _write_index(against, levels)
-    point("publication.indexed")
+    fault.point("publication.indexed")
     moves = []
     for active, archived in [*_twins(root)]:
         root.place(active).unlink()
-        point("publication.unlinked")
+        fault.point("publication.unlinked")
         moves.append(Move("archived", active, archived))
     for path in _left_behind(against, purged_reports(root), every_run=every_run).paths:
         root.place(path).unlink(missing_ok=True)
-        point("publication.deleted")
+        fault.point("publication.deleted")
         moves.append(Move("purged", path, None))
     return moves
 

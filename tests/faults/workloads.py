@@ -7,6 +7,7 @@ it then comes to the same as if it had never been stopped.
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,13 @@ from tau_live.core.processes import this_process
 from tau_live.core.records import AttemptStatus, RolloutConfig, RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.evidence.artifacts import DAY_S, Names, Root, timestamp
+from tau_live.evidence.comparison import read_evidence, write_reports
+from tau_live.evidence.publication import COMPARED, archive, purge
+from tau_live.evidence.publication import publish as publish_reports
+from tau_live.evidence.records import ROLES
+from tau_live.evidence.running import Frozen, freeze, run, store_of
+from tau_live.evidence.validation import Checked
 from tau_live.learn import learner as unfinished
 from tau_live.learn.promotion import promoter
 from tau_live.learn.promotion.promoter import Promoter
@@ -42,6 +50,7 @@ from tau_live.record.writer import REOPEN_S, Listeners, Writer
 from tau_live.runtime.build import learner_of, open_store, pipeline_of
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, queued, reward
+from tests.evidence.projects import RIGHT, RUN
 from tests.live.running import rounds
 from tests.live.test_poison import add, worth
 from tests.streams import event
@@ -322,6 +331,28 @@ def hand_out(folder: Path) -> Iterator[None]:
     store.close()
 
 
+def compared(folder: Path) -> None:
+    """Prepare a run of a suite, with its reports."""
+    root, known = Root(folder), settings(folder)
+    plan = Frozen("tool-use-smoke-v1", "host", RIGHT, [1])
+    with closing(store_of(known)) as store:
+        inputs = freeze(root, RUN, plan, store=store, settings=known)
+    run(root, inputs, ROLES, settings=known)
+    write_reports(root, read_evidence(root, inputs), timestamp(time.time()))
+
+
+def keep(folder: Path) -> Iterator[None]:
+    """Publish the reports of a run, archive and purge them."""
+    root = Root(folder)
+    against, now = Checked(root, settings=settings(folder)), time.time()
+    publish_reports(against, [root.place(Names(RUN).report(kind)) for kind in COMPARED])
+    yield
+    archive(against, now=now + 31 * DAY_S)
+    yield
+    purge(against, now=now + 366 * DAY_S)
+    yield
+
+
 def live(folder: Path) -> Iterator[None]:
     """Attach, let agents run, and learn from them."""
     known = replace(settings(folder), max_rollouts_per_update=64)
@@ -364,5 +395,6 @@ WORKLOADS = {
     "trip": Workload(made, trip, whole=frozenset({"gate.written"}), repeats=False),
     "forget": Workload(old, forget),
     "hand out": Workload(made, hand_out, repeats=False),
+    "keep": Workload(compared, keep, repeats=False),  # none is published again that was purged
     "live": Workload(nothing, live, repeats=False, threads=True, tried=("update.", "writer.")),
 }
