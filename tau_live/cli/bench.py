@@ -310,6 +310,28 @@ def summary(*, runs: tuple[str, ...], run_id: str, folder: Path, as_json: bool) 
     sys.exit(0 if found.counts.passed == found.counts.runs else 1)
 
 
+@bench.command(epilog=epilog("bench repeatability", "tau-live bench repeatability m24-a m24-b"))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN_ID...")
+@click.option("--tolerance", default=0.0, show_default=True, type=click.FloatRange(0.0))
+@root_option
+@json_option
+def repeatability(*, runs: tuple[str, ...], tolerance: float, folder: Path, as_json: bool) -> None:
+    """Compare runs of one subject, which are the same if it is deterministic."""
+    from tau_live.evidence.artifacts import plain
+    from tau_live.evidence.summary import repeatability_of
+
+    found = repeatability_of(root_of(folder), runs, tolerance=tolerance)
+    if as_json:
+        print_json(plain(found))
+    else:
+        far = sum(not case.within_tolerance for case in found.case_reports.values())
+        click.echo(
+            f"{plural(len(found.case_reports), 'case')}, {far} beyond the tolerance of "
+            f"{tolerance:g}; the largest range is {found.max_observed_range:g}"
+        )
+    sys.exit(0 if found.within_tolerance else 1)
+
+
 def exit_code(reason_codes: list[str]) -> int:
     """Return the exit code of a verdict: 4 if there is too little evidence, 1 for other reasons."""
     if "insufficient_pairs" in reason_codes:

@@ -393,7 +393,7 @@ class Runner:
             if not is_missing else None,
             cost_usd=None if output is None else output.cost_usd,
             tokens=None if output is None else output.tokens,
-            latency_ms=None if is_missing else round(latency_ms, 3),
+            latency_ms=None if is_missing else round(latency_ms, 6),
             subject=subject.subject, policy_sha256=subject.policy_sha256,
             output_sha256=None if output is None else digest(output.text.encode()),
             started_at=timestamp(began), ended_at=timestamp(time.time()), error=attempt.error,
