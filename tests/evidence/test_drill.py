@@ -346,6 +346,14 @@ def other_heads(lines: list[Any]) -> list[Any]:
     return [{**line, "head": line["head"] and line["head"][:-1] + "x"} for line in lines]
 
 
+def without_heads(lines: list[Any]) -> list[Any]:
+    return [{**line, "head": None} for line in lines]
+
+
+def without_control(lines: list[Any]) -> list[Any]:
+    return [line for line in lines if line["store"] != CONTROL]
+
+
 def other_recording(lines: list[Any]) -> list[Any]:
     return [{**lines[0], "recording_sha256": "0" * 64}, *lines[1:]]
 
@@ -359,6 +367,8 @@ EVENTS = [
     pytest.param(without_job, "not_resumed", id="the job is not in them"),
     pytest.param(finished, "not_killed", id="the update was stored"),
     pytest.param(other_heads, "record_differs_from_store", id="invented heads"),
+    pytest.param(without_heads, "record_differs_from_store", id="no heads"),
+    pytest.param(without_control, "record_differs_from_store", id="no control"),
     pytest.param(other_recording, "inputs_mismatch", id="another recording"),
     pytest.param(another_process, "records_foreign_run", id="a process nobody started"),
     pytest.param(backwards, "clock_order", id="in another order"),
@@ -392,6 +402,13 @@ def test_logs_that_were_typed_to_fit_each_other_are_refused_by_the_stores(
     forgery.edit_lines("operator_log", printed)
 
     assert forgery.codes() == {"record_differs_from_store"}
+
+
+def test_empty_logs_are_refused(forgery: Forgery) -> None:
+    forgery.edit_lines("events_log", lambda _: [])
+    forgery.edit_lines("operator_log", lambda _: [])
+
+    assert {"not_killed", "not_resumed", "record_differs_from_store"} <= forgery.codes()
 
 
 def test_another_running_manifest_is_refused(forgery: Forgery) -> None:

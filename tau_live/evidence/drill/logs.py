@@ -1,12 +1,13 @@
 """Both logs of a drill: what the children wrote as they went, and what the operator did."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from tau_live.evidence.artifacts import ArtifactError, Fault, as_kind, parse, seconds_of
-from tau_live.evidence.drill.child import ENDED, STARTED
+from tau_live.evidence.drill.child import ENDED, OPENED, STARTED
 from tau_live.evidence.drill.documents import Drill, EventLine, OperatorEntry, StoreName
 
 EVENTS = "/evidence/events_log_path"
@@ -40,12 +41,15 @@ class Logs(NamedTuple):
         return [entry for entry in self.entries if (entry.store, entry.kind) == (store, kind)]
 
 
-def heads(logs: Logs, store: StoreName) -> Iterator[tuple[int, str]]:
-    """Yield place and link of each head that the events log has of a store."""
+def heads(logs: Logs, store: StoreName) -> list[tuple[int, str]]:
+    """Return place and link of the head that each line has, from the first update on."""
+    known = []
     for event in logs.events:
         place, _, link = (event.head or "0:").partition(":")
-        if event.store == store and place.isascii() and place.isdecimal() and int(place):
-            yield int(place), link
+        is_later = event.event not in {STARTED, OPENED}
+        if event.store == store and is_later and re.fullmatch("[1-9][0-9]{0,17}", place):
+            known.append((int(place), link))
+    return known
 
 
 def logs_of(contents: Mapping[str, bytes], run_id: str) -> tuple[Logs, list[Fault]]:
