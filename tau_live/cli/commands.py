@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "power": "Estimate how many runs a proof takes.",
     "report": "Write a report as an HTML page or JSON.",
     "optimize": "Find better prompts, executed on tasks and adopted on evidence.",
+    "bench": "Prove on a fixed suite that something is better and no less safe.",
     "replay": "Store a recording and learn from it.",
     "ingest": "Store events from a file, a pipe or a socket.",
     "import-log": "Import earlier decisions of any system to start from.",

@@ -272,8 +272,9 @@ def read_bytes(place: Path, path: str) -> bytes:
 
 def content_of(document: object) -> bytes:
     """Return an artifact as the bytes of its file: sorted keys, two spaces, a final newline."""
-    plain = msgspec.to_builtins(document)
-    text = json.dumps(plain, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        plain(document), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False
+    )
     return f"{text}\n".encode()
 
 
@@ -314,9 +315,9 @@ def _empty(kind: inspect.Type) -> object:  # noqa: PLR0911  # a branch for each 
     match kind:
         case inspect.Metadata(type=inner):
             return _empty(inner)
-        case inspect.StructType(fields=fields):
+        case inspect.StructType(fields=fields) | inspect.DataclassType(fields=fields):
             return {field.encode_name: _empty(field.type) for field in fields}
-        case inspect.ListType(item_type=item):
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             return [_empty(item)]
         case inspect.LiteralType(values=values):
             return values[0]
@@ -357,7 +358,7 @@ def _check(value: object, kind: inspect.Type, at: str, code: str | None) -> Iter
                 return
             others = [one for one in types if not isinstance(one, inspect.NoneType)]
             yield from _check(value, others[0], at, code)
-        case inspect.StructType():
+        case inspect.StructType() | inspect.DataclassType():
             yield from _check_object(value, kind, at)
         case inspect.DictType(value_type=inner):
             if not isinstance(value, dict):
@@ -365,7 +366,7 @@ def _check(value: object, kind: inspect.Type, at: str, code: str | None) -> Iter
                 return
             for key, own in value.items():
                 yield from _check(own, inner, at + _step(key), None)
-        case inspect.ListType(item_type=inner):
+        case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner):
             if not isinstance(value, list):
                 yield _wrong(value, at, "an array")
                 return
@@ -388,13 +389,27 @@ def _check(value: object, kind: inspect.Type, at: str, code: str | None) -> Iter
             raise NotImplementedError(f"no document has a field of the kind {kind!r}")
 
 
-def _check_object(value: object, kind: inspect.StructType, at: str) -> Iterator[Fault]:
+def _check_object(
+    value: object, kind: inspect.StructType | inspect.DataclassType, at: str
+) -> Iterator[Fault]:
     if not isinstance(value, dict):
         if not at:
             yield Fault("not_an_object", at, f"must be an object, got {_shown(value)}")
         else:
             yield _wrong(value, at, "an object")
         return
+    faults = [*_faults_of_fields(value, kind, at)]
+    yield from faults
+    if not faults and isinstance(kind, inspect.DataclassType):
+        try:  # its own checks
+            msgspec.convert(value, kind.cls)
+        except msgspec.ValidationError as error:
+            yield Fault("out_of_range", at, str(error))
+
+
+def _faults_of_fields(
+    value: dict[str, object], kind: inspect.StructType | inspect.DataclassType, at: str
+) -> Iterator[Fault]:
     fields = {field.encode_name: field for field in kind.fields}
     for name, field in fields.items():
         if name in value:
@@ -478,6 +493,6 @@ def as_kind(document: object, kind: type[Document]) -> Document:
 
 
 def plain(document: object) -> dict[str, Any]:
-    """Return a struct as JSON data."""
-    built: dict[str, Any] = msgspec.to_builtins(document)
-    return built
+    """Return a struct as the JSON data that its file would hold."""
+    read: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
+    return read

@@ -92,7 +92,7 @@ class Answer(NamedTuple):
     Attributes:
         text: Its text; empty if there was none.
         model: The model that answered.
-        input_tokens: As the provider counts them.
+        input_tokens: As the provider counts them; 0 if it does not.
         output_tokens: Likewise.
         usd: The cost in US dollars; ``None`` if unknown.
         started_at: Epoch seconds, UTC.
@@ -108,6 +108,11 @@ class Answer(NamedTuple):
     started_at: float
     ended_at: float
     finish_reason: str | None
+
+    @property
+    def tokens(self) -> int:
+        """All tokens; 0 if the provider counts none."""
+        return self.input_tokens + self.output_tokens
 
 
 class Models:
@@ -167,30 +172,14 @@ class Models:
         usd = price or 0.0
         self._reserve(tokens + max_tokens, usd)
         used, spent = tokens + max_tokens, usd  # of a call whose usage stays unknown
-        started_at = time.time()
         try:
-            response = run_async(
-                _request(
-                    ref,
-                    system,
-                    user,
-                    settings={"seed": seed, "temperature": temperature, "max_tokens": max_tokens},
-                    timeout_s=self._timeout_s,
-                ),
-                timeout_s=self._timeout_s,
-            )
-            usage = response.usage
-            input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
-            known = None
-            if usage.has_values():
-                used = input_tokens + output_tokens
-                known = self._prices.usd(ref, input_tokens, output_tokens)
-                spent = known or 0.0
-            text = "".join(part.content for part in response.parts if part.part_kind == "text")
-            return Answer(
-                text, ref, input_tokens, output_tokens, known, started_at, time.time(),
-                response.finish_reason,
+            answer = ask(
+                ref, system=system, user=user, seed=seed, temperature=temperature,
+                max_tokens=max_tokens, prices=self._prices, timeout_s=self._timeout_s,
             )  # fmt: skip
+            if answer.tokens:
+                used, spent = answer.tokens, answer.usd or 0.0
+            return answer
         except Exception as error:
             failure = classify(error)
             if failure is None:
@@ -228,6 +217,31 @@ class Models:
         if not reserved:
             self.stop(BUDGET, "the budget has no room for another model call")
             raise StoppedError(BUDGET)
+
+
+def ask(  # noqa: PLR0913  # keyword-only but for one
+    ref: str, *, system: str, user: str, seed: int, temperature: float, max_tokens: int,
+    prices: Prices, timeout_s: float | None,
+) -> Answer:  # fmt: skip
+    """Ask a model once, whatever that costs; arguments as for ``Models``.
+
+    Raises:
+        Exception: Whatever the provider raises; ``classify`` says what it means.
+    """
+    started_at = time.time()
+    settings = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens}
+    request = _request(ref, system, user, settings=settings, timeout_s=timeout_s)
+    response = run_async(request, timeout_s=timeout_s)
+    usage = response.usage
+    is_known = usage.has_values()
+    input_tokens = usage.input_tokens if is_known else 0
+    output_tokens = usage.output_tokens if is_known else 0
+    text = "".join(part.content for part in response.parts if part.part_kind == "text")
+    return Answer(
+        text, ref, input_tokens, output_tokens,
+        prices.usd(ref, input_tokens, output_tokens) if is_known else None,
+        started_at, time.time(), response.finish_reason,
+    )  # fmt: skip
 
 
 def classify(error: BaseException, *, by_agent: bool = False) -> TauLiveError | None:

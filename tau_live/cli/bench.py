@@ -1,0 +1,419 @@
+"""``tau-live bench``: evidence on fixed suites, which a stranger can recompute."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+
+from tau_live.cli.options import enabled_or_refuse, epilog, json_option, settings_of, store_option
+from tau_live.cli.output import facts_of, plural, print_all, print_json, printable, progress_bar
+from tau_live.cli.terminal import interrupting
+from tau_live.core.errors import TauLiveError
+
+if TYPE_CHECKING:
+    from tau_live.evidence.artifacts import Root
+    from tau_live.evidence.proving import Proved
+    from tau_live.evidence.records import Inputs, Role
+    from tau_live.evidence.validation import Validation
+
+TOO_FEW = 4
+"""The exit code where there is too little evidence."""
+
+DEMO_ROOT = Path(".tau/bench-demo")
+
+root_option = click.option(
+    "--root",
+    "folder",
+    metavar="DIR",
+    default=Path(),
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The project: all paths in artifacts begin there.  [default: the current folder]",
+)
+run_id_option = click.option("--run-id", required=True, metavar="ID", help="Such as m24-route-7.")
+workers_option = click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 64),
+    help="How many episodes are executed at once.",
+)
+
+
+def root_of(folder: Path) -> "Root":
+    """Return the project of a command. Raises: TauLiveError."""
+    from tau_live.evidence.artifacts import Root
+
+    if not folder.is_dir():
+        raise TauLiveError(f"--root {folder} is no folder")
+    return Root(folder)
+
+
+@click.group(
+    epilog=epilog(
+        "bench",
+        "TAU_LIVE_RL=1 tau-live bench demo",
+        "tau-live bench freeze --suite tool-use-suite-v1 --baseline host --trained "
+        "policy:route@7 --seeds 1,2,3 --run-id m24-route-7",
+        "tau-live bench prove --run-id m24-route-7",
+    )
+)
+def bench() -> None:
+    """Prove on a fixed suite that something is better and no less safe, and check such proofs."""
+
+
+# Suites
+
+
+@bench.group("suite")
+def suite() -> None:
+    """List or check suites."""
+
+
+@suite.command("list", epilog=epilog("bench suite list", "tau-live bench suite list"))
+@json_option
+def list_suites(*, as_json: bool) -> None:
+    """List the suites that ship."""
+    from tau_live.evidence.artifacts import Root
+    from tau_live.evidence.suites import SHIPPED, load_suite, shipped
+
+    loaded = [load_suite(f"{SHIPPED}{name}", Root(Path())) for name in shipped()]
+    rows = [
+        {
+            "suite_id": one.suite.suite_id, "suite_version": one.suite.suite_version,
+            "family": one.suite.family, "cases": len(one.suite.cases), "sha256": one.sha256,
+        }
+        for one in loaded
+    ]  # fmt: skip
+    if as_json:
+        print_json({"suites": rows})
+        return
+    columns = ("suite_id", "suite_version", "family", "cases")
+    shown = Table(*(column.removeprefix("suite_") for column in columns))
+    for row in rows:
+        shown.add_row(*(str(row[column]) for column in columns))
+    print_all(shown)
+
+
+@suite.command("check", epilog=epilog("bench suite check", "tau-live bench suite check mine.json"))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+def check_suite(*, file: Path, as_json: bool) -> None:
+    """Check a suite, and print everything that is wrong with it."""
+    from tau_live.evidence.artifacts import parse, read_bytes
+    from tau_live.evidence.suites import problems_of
+
+    document = parse(read_bytes(file, str(file)))
+    problems = problems_of(document)
+    if as_json:
+        print_json({"path": str(file), "valid": not problems, "problems": problems})
+    elif problems:
+        for problem in problems:
+            click.echo(printable(f"{file}: {problem}"))
+    else:
+        cases = document["cases"] if isinstance(document, dict) else []
+        click.echo(f"ok - {plural(len(cases), 'case')}")
+    if problems:
+        sys.exit(1)
+
+
+# Runs
+
+
+def _seeds(ctx: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+    del ctx
+    try:
+        return [int(seed) for seed in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"must be as 1,2,3, got {value!r}", param=parameter) from None
+
+
+@bench.command(
+    epilog=epilog(
+        "bench freeze",
+        "tau-live bench freeze --suite tool-use-suite-v1 --baseline host "
+        "--trained policy:route@7 --seeds 1,2,3 --run-id m24-route-7",
+    )
+)
+@click.option("--suite", "suite_name", required=True, metavar="FILE", help="Or one that ships.")
+@click.option("--baseline", required=True, metavar="SUBJECT", help="What is in force.")
+@click.option("--trained", required=True, metavar="SUBJECT", help="What is claimed to be better.")
+@click.option("--seeds", required=True, callback=_seeds, metavar="A,B,C", help="At least three.")
+@click.option("--episodes", type=click.IntRange(1), metavar="N", help="Of each role.")
+@click.option("--model", "model_ref", metavar="PROVIDER/NAME", help="For prompts and the host.")
+@click.option("--agent", metavar="MODULE:NAME", help="An agent whose decisions are measured.")
+@click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(0.0, 2.0))
+@click.option("--criteria", "criteria_file", type=click.Path(path_type=Path), metavar="FILE")
+@run_id_option
+@root_option
+@store_option
+@json_option
+def freeze(  # noqa: PLR0913  # its options
+    *,
+    suite_name: str,
+    baseline: str,
+    trained: str,
+    seeds: list[int],
+    episodes: int | None,
+    model_ref: str | None,
+    agent: str | None,
+    temperature: float,
+    criteria_file: Path | None,
+    run_id: str,
+    folder: Path,
+    path: Path | None,
+    as_json: bool,
+) -> None:
+    """Freeze what a run measures, before its first episode; it never changes after that.
+
+    A SUBJECT is policy:POINT@VERSION, checkpoint:FILE, prompt:VERSION, host (the agent's own
+    choice), or python:package.module:callable. `{seed}` in it stands for each seed in turn.
+    """
+    from tau_live.evidence.artifacts import Names, as_kind, parse, plain, read_bytes
+    from tau_live.evidence.running import Frozen, store_of
+    from tau_live.evidence.running import freeze as freeze_inputs
+    from tau_live.evidence.subjects import AGENT
+    from tau_live.rl.criteria import Criteria
+
+    if agent is not None and model_ref is not None:
+        raise click.UsageError("--agent and --model exclude each other")
+    criteria = Criteria()
+    if criteria_file is not None:
+        criteria = as_kind(parse(read_bytes(criteria_file, str(criteria_file))), Criteria)
+    settings, root = settings_of(path), root_of(folder)
+    wanted = Frozen(
+        suite_name, baseline, trained, seeds, episodes=episodes, temperature=temperature,
+        model_ref=f"{AGENT}{agent}" if agent else model_ref, criteria=criteria,
+    )  # fmt: skip
+    with closing(store_of(settings)) as store:
+        inputs = freeze_inputs(root, run_id, wanted, store=store, settings=settings)
+    if as_json:
+        print_json(plain(inputs))
+        return
+    print_all(facts_of(_plan_facts(inputs, Names(run_id).inputs)))
+
+
+def _plan_facts(inputs: "Inputs", path: str) -> Iterator[tuple[str, str]]:
+    from tau_live.rl.paired import planned_pairs
+
+    yield "frozen", path
+    yield "suite", f"{inputs.suite.suite_id}, {plural(inputs.suite.cases, 'case')}"
+    yield "baseline", inputs.roles.baseline.subject
+    yield "trained", inputs.roles.trained.subject
+    yield "episodes", f"{inputs.episodes:,} of each"
+    known = ((0.10, 0.25), (0.05, 0.20), (0.03, 0.20))
+    needed = ", ".join(f"{planned_pairs(d, q):,} to see {d:.2f}" for d, q in known)
+    yield "pairs", f"{inputs.planned_pairs:,}; with 80 % power it takes {needed}"
+    yield "next", f"tau-live bench prove --run-id {inputs.run_id}"
+
+
+@contextmanager
+def _shown(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on a terminal; SIGTERM interrupts like Ctrl-C."""
+    with interrupting(), progress_bar(quiet=quiet) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@bench.command(epilog=epilog("bench run", "tau-live bench run --run-id m24-route-7 --workers 4"))
+@run_id_option
+@click.option("--role", type=click.Choice(["baseline", "trained"]), help="[default: both, in turn]")
+@click.option("--resume", is_flag=True, help="Go on with a run that was interrupted.")
+@workers_option
+@root_option
+@store_option
+@json_option
+def run(  # noqa: PLR0913  # its options
+    *, run_id: str, role: "Role | None", resume: bool, workers: int, folder: Path,
+    path: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Execute the episodes that have no record yet; Ctrl-C interrupts, and --resume goes on."""
+    from tau_live.evidence.artifacts import Names
+    from tau_live.evidence.records import ROLES, read_inputs
+    from tau_live.evidence.running import run as run_episodes
+
+    settings, root = settings_of(path), root_of(folder)
+    inputs, roles = read_inputs(root, run_id), [role] if role else [*ROLES]
+    begun = [one for one in roles if root.place(Names(run_id).records(one)).exists()]
+    if begun and not resume:
+        raise TauLiveError(f"{run_id} has records of {' and '.join(begun)}: add --resume to go on")
+    began = time.monotonic()
+    with _shown("episodes", quiet=as_json) as show:
+        ran = run_episodes(root, inputs, roles, settings=settings, workers=workers, show=show)
+    if as_json:
+        print_json({"run_id": run_id, **ran._asdict(), "seconds": time.monotonic() - began})
+        return
+    for one in ran.torn:
+        click.echo(f"the last line of {one} was torn and is executed again", err=True)
+    recorded = ", ".join(f"{count:,} of {one}" for one, count in ran.recorded.items())
+    click.echo(f"{plural(ran.executed, 'episode')} executed; recorded: {recorded}")
+
+
+@bench.command(epilog=epilog("bench compare", "tau-live bench compare --run-id m24-route-7"))
+@run_id_option
+@root_option
+@json_option
+def compare(*, run_id: str, folder: Path, as_json: bool) -> None:
+    """Write the reports of a run: baseline, trained, significance and safety regression."""
+    from tau_live.evidence.artifacts import plain
+    from tau_live.evidence.proving import compare as compare_roles
+    from tau_live.evidence.records import read_inputs
+
+    root = root_of(folder)
+    _, reports = compare_roles(root, read_inputs(root, run_id))
+    own = reports.significance.significance
+    if as_json:
+        print_json(plain(reports.significance))
+    else:
+        from tau_live.cli.bench_shown import comparison_facts
+
+        print_all(facts_of(comparison_facts(own)))
+    sys.exit(exit_code(own.reason_codes))
+
+
+def exit_code(reason_codes: list[str]) -> int:
+    """Return the exit code of a verdict: 4 if there is too little evidence, 1 for other reasons."""
+    if "insufficient_pairs" in reason_codes:
+        return TOO_FEW
+    return 1 if reason_codes else 0
+
+
+@bench.command(epilog=epilog("bench prove", "tau-live bench prove --run-id m24-route-7"))
+@run_id_option
+@workers_option
+@root_option
+@store_option
+@json_option
+def prove(*, run_id: str, workers: int, folder: Path, path: Path | None, as_json: bool) -> None:
+    """Execute what is missing, compare, and write a proof that is validated with the store."""
+    from tau_live.evidence.proving import prove as prove_run
+
+    settings, root = settings_of(path), root_of(folder)
+    with _shown("episodes", quiet=as_json) as show:
+        proved = prove_run(root, run_id, settings=settings, workers=workers, show=show)
+    _print_proof(proved, as_json=as_json)
+
+
+def _print_proof(proved: "Proved", *, as_json: bool) -> None:
+    """Print a proof, and end with its exit code."""
+    from tau_live.cli.bench_shown import proof_facts
+    from tau_live.evidence.artifacts import plain
+
+    if as_json:
+        print_json(plain(proved.proof))
+    else:
+        print_all(facts_of(proof_facts(proved.proof, proved.reports.significance.significance)))
+    sys.exit(exit_code(proved.proof.failure_analysis.reasons))
+
+
+@bench.command(epilog=epilog("bench demo", "TAU_LIVE_RL=1 tau-live bench demo"))
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--questions", type=click.IntRange(8, 20_000), default=1200, show_default=True,
+    help="How many questions to learn from.",
+)  # fmt: skip
+@click.option(
+    "--held-out", type=click.IntRange(40, 2_000), default=200, show_default=True,
+    help="How many other questions to measure on.",
+)  # fmt: skip
+@click.option(
+    "--root",
+    "folder",
+    metavar="DIR",
+    default=DEMO_ROOT,
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where its store and its artifacts are written.",
+)
+@json_option
+def demo(*, seed: int, questions: int, held_out: int, folder: Path, as_json: bool) -> None:
+    """Prove that the demo's agent is better with what it learned, in two minutes, offline."""
+    from tau_live.cli.demo.proof import prove_demo
+
+    enabled_or_refuse("bench demo")
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = replace(settings_of(None), store=folder / "store.sqlite")
+    with interrupting(), progress_bar(quiet=as_json) as bar:
+        task = bar.add_task("", total=None)
+        proved = prove_demo(
+            root_of(folder), settings, seed=seed, training=questions, held_out=held_out,
+            show=lambda phase, done, total, _: bar.update(
+                task, description=phase, completed=done, total=total
+            ),
+        )  # fmt: skip
+    _print_proof(proved, as_json=as_json)
+
+
+# Checking
+
+
+@bench.command(
+    epilog=epilog(
+        "bench validate",
+        "tau-live bench validate tasks/reports/m24-benchmark-proof-m24-route-7.json",
+        "tau-live bench validate --store runs.sqlite --re-execute 20 FILE",
+    )
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--re-execute", default=0, metavar="K", type=click.IntRange(0), help="Of a policy.")
+@root_option
+@store_option
+@json_option
+def validate(
+    *, files: tuple[Path, ...], re_execute: int, folder: Path, path: Path | None, as_json: bool
+) -> None:
+    """Recompute an artifact and all that it names, and print whatever is wrong.
+
+    With --store, records are compared with the store, whose seals are checked.
+    """
+    from tau_live.evidence.validation import Checked
+    from tau_live.evidence.validation import validate as validate_file
+    from tau_live.store.sealing import key_in
+
+    if re_execute and path is None:
+        raise click.UsageError("--re-execute needs --store, which has the policies")
+    settings, root = None if path is None else settings_of(path), root_of(folder)
+    key = b"" if settings is None else key_in(settings.audit_key_file)
+    against = Checked(root, settings=settings, key=key, re_execute=re_execute)
+    found = [validate_file(file, against) for file in files]
+    if as_json:
+        print_json({"artifacts": [_validation_json(one) for one in found]} if len(found) > 1
+                   else _validation_json(found[0]))  # fmt: skip
+    else:
+        for one in found:
+            _print_validation(one)
+    sys.exit(0 if all(one.valid for one in found) else 1)
+
+
+def _validation_json(found: "Validation") -> dict[str, object]:
+    from tau_live.evidence.artifacts import plain
+
+    return {**plain(found), "errors": [error._asdict() for error in found.errors]}
+
+
+def _print_validation(found: "Validation") -> None:
+    if found.valid:
+        program = Path(found.path).name.partition("-")[0]
+        click.echo(f"ok - {program} {found.kind} artifact valid")
+        return
+    for error in found.errors:
+        place = f" {error.pointer}" if error.pointer else ""
+        click.echo(printable(f"{found.path}: {error.code}{place}: {error.message}"))
+
+
+@bench.command(epilog=epilog("bench template", "tau-live bench template proof"))
+@click.argument("kind")
+def template(*, kind: str) -> None:
+    """Print an empty artifact of a KIND, which is refused until it is filled in."""
+    from tau_live.evidence.artifacts import template_of
+    from tau_live.evidence.validation import STRUCTS
+
+    if kind not in STRUCTS:
+        raise click.UsageError(f"no artifact {kind!r}: there are {', '.join(STRUCTS)}")
+    click.echo(json.dumps(template_of(STRUCTS[kind]), indent=2))
