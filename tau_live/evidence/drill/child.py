@@ -1,6 +1,6 @@
 """A child of the drill: trains on the recording, and writes a line at every point of an update.
 
-    python -P -m tau_live.evidence.drill.child --run-id ID --store NAME --state DIR --seed N
+    python -P -m tau_live.evidence.drill --run-id ID --store NAME --state DIR --seed N
 
 With ``--wait-at POINT --job JOB`` it waits at that point, to be killed there.
 """
@@ -103,14 +103,10 @@ def train(arguments: argparse.Namespace) -> None:
 
 def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments of a child."""
-    parser = argparse.ArgumentParser(prog="tau_live.evidence.drill.child")
+    parser = argparse.ArgumentParser(prog="tau_live.evidence.drill")
     for name in ("--run-id", "--store", "--state"):
         parser.add_argument(name, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--wait-at")
     parser.add_argument("--job")
     return parser.parse_args(argv)
-
-
-if __name__ == "__main__":
-    train(arguments_of(sys.argv[1:]))

@@ -15,7 +15,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.switch import SWITCH
 from tau_live.evidence.drill.documents import EventLine
 
-MODULE = "tau_live.evidence.drill.child"
+MODULE = "tau_live.evidence.drill"
 DEADLINE_S = 300.0
 """A child that takes longer is killed, and the drill fails."""
 
@@ -24,7 +24,7 @@ class Child:
     """A child that trains, and tells on its standard output what it reaches.
 
     Args:
-        arguments: The arguments of ``drill.child``.
+        arguments: Its arguments.
         folder: The root, in which it runs.
 
     Attributes:
@@ -40,7 +40,7 @@ class Child:
         self._process = subprocess.Popen(  # noqa: S603  # our own module
             [sys.executable, "-P", "-m", MODULE, *arguments],
             cwd=folder,
-            env=_environ(),
+            env=child_environ(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -111,7 +111,7 @@ class Child:
                 pipe.close()
 
 
-def _environ() -> dict[str, str]:
+def child_environ() -> dict[str, str]:
     """Return the environment of a child: without our settings, and with the modules of this one."""
     own = {name: text for name, text in os.environ.items() if not name.startswith(SWITCH)}
     return {**own, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -1,0 +1,107 @@
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tau_live.core.errors import TauLiveError
+from tau_live.core.settings import Settings
+from tau_live.evidence.artifacts import Names, Root, plain
+from tau_live.evidence.operations import operations_faults, run_operations
+from tau_live.evidence.operations.documents import CHECKS, artifact_of, log_of
+from tau_live.evidence.proving import prove
+from tau_live.evidence.running import Frozen, freeze, store_of
+
+pytestmark = pytest.mark.slow
+
+RUN_ID = "m24-operations-1"
+PROOF = "m24-right"
+RUNBOOK = "docs/runbook.md"
+
+
+def proven(root: Root) -> str:
+    """Prove that being right is better than being wrong; return the path of the proof."""
+    settings = Settings(store=root.folder / "proof.sqlite")
+    subject = "python:tests.evidence.subjects"
+    wanted = Frozen("tool-use-suite-v1", f"{subject}:wrong", f"{subject}:right", (1, 2, 3))
+    with closing(store_of(settings)) as store:
+        freeze(root, PROOF, wanted, store=store, settings=settings)
+    assert prove(root, PROOF, settings=settings).proof.significance.pass_
+    return Names(PROOF).proof
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with an operational proof that has passed."""
+    folder = tmp_path_factory.mktemp("operations")
+    root = Root(folder)
+    root.write_bytes(RUNBOOK, b"# Runbook\n")
+    run_operations(root, RUN_ID, "state", proof=proven(root), runbooks=[RUNBOOK])
+    return folder
+
+
+def document_in(folder: Path) -> Any:
+    return json.loads((folder / artifact_of(RUN_ID)).read_bytes())
+
+
+def codes(document: object, folder: Path) -> set[str]:
+    return {fault.code for fault in operations_faults(document, Root(folder))}
+
+
+def test_all_checks_pass_on_a_good_tree(folder: Path) -> None:
+    document = document_in(folder)
+
+    logs = {one["id"]: (folder / one["log_path"]).read_text() for one in document["checks"]}
+    assert [(one["id"], one["status"]) for one in document["checks"]] == [
+        (name, "pass") for name in CHECKS
+    ], logs
+    assert operations_faults(document, Root(folder)) == []
+    assert "policy rollback" in logs["control_sequence"]
+    assert "checkpoint_promotion_blocked_safety_regression" in logs["safety_gate"]
+    assert "passed: tasks/reports/m24-resume-after-crash" in logs["resume_playbook"]
+    assert "p_value_mismatch" in logs["benchmark_proof"]
+    page = (folder / artifact_of(RUN_ID)).with_suffix(".md").read_text()
+    assert not any(str(folder) in text for text in (page, *logs.values()))
+
+
+def test_a_proof_that_is_not_there_fails_its_own_check_alone(folder: Path, tmp_path: Path) -> None:
+    root = Root(tmp_path)
+
+    document = run_operations(root, RUN_ID, "state", proof="none.json", runbooks=["none.md"])
+
+    assert [one.id for one in document.checks if one.status == "fail"] == ["benchmark_proof"]
+    assert document.overall_status == "fail"
+    assert codes(plain(document), tmp_path) == {"operations_failed"}
+    with pytest.raises(TauLiveError, match="choose another run id"):
+        run_operations(root, RUN_ID, "state", proof="none.json", runbooks=[])
+
+
+def test_a_status_that_was_typed_is_refused(folder: Path) -> None:
+    document = document_in(folder)
+    document["checks"][0]["exit_code"] = 1
+
+    assert codes(document, folder) == {"pass_mismatch"}
+
+
+def test_an_overall_status_that_was_typed_is_refused(folder: Path) -> None:
+    document = document_in(folder)
+    document["checks"][0] |= {"exit_code": 1, "status": "fail"}
+
+    assert codes(document, folder) == {"pass_mismatch", "operations_failed"}
+
+
+def test_a_check_that_was_left_out_is_refused(folder: Path) -> None:
+    document = document_in(folder)
+    del document["checks"][2]
+
+    assert codes(document, folder) == {"missing_field"}
+
+
+def test_a_log_that_was_edited_is_refused(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / log_of(RUN_ID, "safety_gate")).write_text("promotion refused\n")
+    (copy / RUNBOOK).unlink()
+
+    assert codes(document_in(copy), copy) == {"artifact_hash_mismatch", "artifact_missing"}
