@@ -7,9 +7,6 @@ import click
 
 from tau_live.cli.options import epilog, json_option
 from tau_live.cli.output import print_json, printable
-from tau_live.evidence.artifacts import Root, parse
-from tau_live.evidence.drill import drill_faults, run_drill
-from tau_live.evidence.drill.documents import Paths
 
 root_option = click.option(
     "--root", "folder", metavar="DIR", default=Path(), show_default="the current folder",
@@ -44,9 +41,11 @@ def drill_command(
     random moment of one. The artifact and its evidence are written to tasks/reports, whatever came
     of it, and checked. Exit code 1 means that the drill has failed.
     """
-    root = Root(folder)
+    from tau_live.evidence.artifacts import Names, Root, parse
+    from tau_live.evidence.drill import drill_faults, run_drill
+
+    root, path = Root(folder), Names(run_id).drill
     drill = run_drill(root, run_id, state_dir, progress=lambda line: click.echo(line, err=True))
-    path = Paths(run_id, drill.crash_drill.state_dir).artifact
     faults = drill_faults(parse(root.read(path)), root, now=time.time())
     if as_json:
         print_json(

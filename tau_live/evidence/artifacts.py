@@ -128,6 +128,11 @@ class Names(NamedTuple):
         return self._of("resume-after-crash-playbook")
 
     @property
+    def gate(self) -> str:
+        """The gate bundle."""
+        return self._of("gate-evidence")
+
+    @property
     def newest_operator_log(self) -> str:
         """The copy of the operator log of the newest drill."""
         return f"{REPORTS}/{self.program}-recovery-operator.log"

@@ -9,6 +9,7 @@ import pytest
 from tau_live.core.errors import TauLiveError
 from tau_live.core.settings import Settings
 from tau_live.evidence.artifacts import Names, Root, plain
+from tau_live.evidence.gate import Sources, gate_faults, gate_of, write_gate
 from tau_live.evidence.operations import operations_faults, run_operations
 from tau_live.evidence.operations.documents import CHECKS, artifact_of, log_of
 from tau_live.evidence.proving import prove
@@ -105,3 +106,91 @@ def test_a_log_that_was_edited_is_refused(folder: Path, tmp_path: Path) -> None:
     (copy / RUNBOOK).unlink()
 
     assert codes(document_in(copy), copy) == {"artifact_hash_mismatch", "artifact_missing"}
+
+
+def test_the_drill_behind_a_check_is_validated(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (store,) = copy.glob("state/*/resume_playbook/*/named_point/store.sqlite")
+    store.unlink()
+
+    assert codes(document_in(copy), copy) == {"operations_failed"}
+
+
+def test_the_proof_behind_a_check_is_validated(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    records = copy / Names(PROOF).records("trained")
+    records.write_bytes(b"".join(records.read_bytes().splitlines(keepends=True)[:-1]))
+
+    assert codes(document_in(copy), copy) == {"operations_failed"}
+
+
+def sources_of(**changes: str) -> Sources:
+    own = Sources(Names(PROOF).proof, artifact_of(RUN_ID), RUNBOOK, RUNBOOK)
+    return own._replace(**changes)
+
+
+def test_the_gate_passes_on_a_good_tree(folder: Path) -> None:
+    root = Root(folder)
+
+    gate = write_gate(root, "m24-gate-1", sources_of())
+
+    assert (gate.decision.pass_, gate.decision.reason_codes) == (True, [])
+    assert gate.operations.rollback_proven
+    assert gate_faults(json.loads((folder / Names("m24-gate-1").gate).read_bytes()), root) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag", "code"),
+    [
+        ({"proof": "none.json"}, "benchmark_pass", "benchmark_failed"),
+        ({"operations": "none.json"}, "operations_pass", "operations_failed"),
+        ({"operator_runbook": "none.md"}, "runbooks_present", "operator_runbook_missing"),
+        ({"incident_playbook": "../none.md"}, "runbooks_present", "incident_playbook_missing"),
+    ],
+)
+def test_what_is_missing_flips_its_own_flag(
+    folder: Path, changes: dict[str, str], flag: str, code: str
+) -> None:
+    root = Root(folder)
+
+    gate = gate_of(root, "m24-gate-2", sources_of(**changes), at_ms=1)
+
+    codes = [*gate.decision.reason_codes]
+    if "proof" in changes:  # safety is measured by the proof
+        codes.remove("safety_failed")
+    assert codes == [code]
+    assert not plain(gate)["decision"][flag]
+    assert not gate.decision.pass_
+    assert gate_faults(plain(gate), root) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value"),
+    [
+        ("decision", "pass", True),
+        ("decision", "operations_pass", True),
+        ("operations", "pass", True),
+        ("operations", "recovery_drill_proven", True),
+        ("safety", "observed_regression", -1.0),
+        ("benchmark", "fail_reports", 3),
+    ],
+)
+def test_a_flag_that_was_set_by_hand_is_refused(
+    folder: Path, group: str, name: str, value: object
+) -> None:
+    root = Root(folder)
+    document = plain(gate_of(root, "m24-gate-3", sources_of(operations="none.json"), at_ms=1))
+
+    document[group][name] = value
+    (fault,) = gate_faults(document, root)
+
+    assert (fault.code, fault.pointer) == ("gate_flag_mismatch", f"/{group}/{name}")
+
+
+def test_a_reference_to_another_file_is_refused(folder: Path) -> None:
+    root = Root(folder)
+    document = plain(gate_of(root, "m24-gate-4", sources_of(), at_ms=1))
+
+    document["runbooks"]["operator_runbook_ref"]["sha256"] = "0" * 64
+
+    assert {fault.code for fault in gate_faults(document, root)} == {"artifact_hash_mismatch"}

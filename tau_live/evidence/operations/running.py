@@ -9,7 +9,8 @@ import msgspec
 
 from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders
-from tau_live.evidence.artifacts import ArtifactError, Fault, Root, check, digest, timestamp
+from tau_live.evidence.artifacts import ArtifactError, Fault, Root, check, digest, parse, timestamp
+from tau_live.evidence.drill import drill_faults
 from tau_live.evidence.drill.process import child_environ
 from tau_live.evidence.operations.documents import (
     CHECKS,
@@ -19,9 +20,13 @@ from tau_live.evidence.operations.documents import (
     artifact_of,
     log_of,
 )
+from tau_live.evidence.validation import Checked, kind_of, validate
 
 MODULE = "tau_live.evidence.operations"
 DEADLINE_S = 900.0
+
+PASSED = "passed: "
+"""Begins the line in the log of a drill that names its artifact."""
 
 
 def run_operations(
@@ -139,6 +144,7 @@ def operations_faults(document: object, root: Root) -> list[Fault]:
     if not faults:
         own = msgspec.convert(document, Operations)
         faults = [*_check_faults(own, root), *_runbook_faults(own, root), *_status_faults(own)]
+        faults += [*_evidence_faults(own, root)]
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.pointer, fault.code))
 
 
@@ -153,6 +159,46 @@ def _check_faults(own: Operations, root: Root) -> Iterator[Fault]:
         if one.status != "pass":
             yield Fault("operations_failed", f"{at}/status", f"{one.id} has failed")
         yield from _file_faults(root, one.log_path, one.log_sha256, f"{at}/log_path")
+
+
+def _evidence_faults(own: Operations, root: Root) -> Iterator[Fault]:
+    """Yield what is wrong with the drill and the proof of checks that claim to have passed."""
+    for place, one in enumerate(own.checks):
+        if one.status == "pass" and one.id in {"resume_playbook", "benchmark_proof"}:
+            at = f"/checks/{place}/log_path"
+            path = drill_of(one, root) if one.id == "resume_playbook" else proof_of(one)
+            faults = _artifact_faults(root, path)
+            if faults:
+                text = f"{path} is not valid: {faults[0].code}: {faults[0].message}"
+                yield Fault("operations_failed", at, text)
+
+
+def proof_of(one: OperationsCheck) -> str:
+    """Return the path of the proof that a check was about."""
+    return one.command.rpartition(" --proof ")[2]
+
+
+def drill_of(one: OperationsCheck, root: Root) -> str:
+    """Return the path of the drill that a check has made; empty if its log names none."""
+    try:
+        lines = root.read(one.log_path).decode(errors="replace").splitlines()
+    except ArtifactError:
+        return ""
+    names = [line.removeprefix(PASSED) for line in lines if line.startswith(PASSED)]
+    return names[-1] if names else ""
+
+
+def _artifact_faults(root: Root, path: str) -> list[Fault]:
+    try:
+        document = parse(root.read(path))
+    except ArtifactError as error:
+        return [*error.faults]
+    kind = kind_of(document)
+    if kind == "drill":
+        return drill_faults(document, root)
+    if kind == "proof":
+        return validate(root.place(path), Checked(root)).errors
+    return [Fault("bad_report_kind", "", "is neither a drill nor a proof")]
 
 
 def _runbook_faults(own: Operations, root: Root) -> Iterator[Fault]:
