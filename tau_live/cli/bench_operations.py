@@ -1,5 +1,6 @@
 """``tau-live bench drill``: proof that a training goes on after a crash."""
 
+import os
 import time
 from pathlib import Path
 
@@ -45,7 +46,10 @@ def drill_command(
     from tau_live.evidence.drill import drill_faults, run_drill
 
     root, path = Root(folder), Names(run_id).drill
-    drill = run_drill(root, run_id, state_dir, progress=lambda line: click.echo(line, err=True))
+    drill = run_drill(
+        root, run_id, state_dir, environ=os.environ,
+        progress=lambda line: click.echo(line, err=True),
+    )  # fmt: skip
     faults = drill_faults(parse(root.read(path)), root, now=time.time())
     if as_json:
         print_json(

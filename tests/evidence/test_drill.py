@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.slow
 def drill(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A drill that has passed."""
     folder = tmp_path_factory.mktemp("drill")
-    document = run_drill(Root(folder), RUN_ID, STATE)
+    document = run_drill(Root(folder), RUN_ID, STATE, environ=os.environ)
     assert drill_faults(plain(document), Root(folder)) == []
     return folder
 
@@ -64,7 +65,7 @@ def test_the_drill_passes_three_times_in_a_row(tmp_path: Path) -> None:
 
 
 def test_a_drill_without_resume_is_not_resumed(tmp_path: Path) -> None:
-    document = run_drill(Root(tmp_path), RUN_ID, STATE, resumes=False)
+    document = run_drill(Root(tmp_path), RUN_ID, STATE, environ=os.environ, resumes=False)
 
     codes = {fault.code for fault in drill_faults(plain(document), Root(tmp_path))}
 
@@ -89,12 +90,12 @@ def test_help_shows_an_example() -> None:
 @pytest.mark.parametrize("run_id", ["m24-drill-1", "m24-recovery-a", "recovery-1", "m24-recovery-"])
 def test_a_run_id_is_that_of_a_drill(run_id: str, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="bad_run_id"):
-        run_drill(Root(tmp_path), run_id, STATE)
+        run_drill(Root(tmp_path), run_id, STATE, environ=os.environ)
 
 
 def test_stores_stay_in_the_root(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="artifact_outside_root"):
-        run_drill(Root(tmp_path), RUN_ID, "../elsewhere")
+        run_drill(Root(tmp_path), RUN_ID, "../elsewhere", environ=os.environ)
 
 
 def test_the_recording_is_determined_by_its_seed() -> None:

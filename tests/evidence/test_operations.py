@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.settings import Settings
 from tau_live.evidence.artifacts import Names, Root, plain
 from tau_live.evidence.gate import Sources, gate_faults, gate_of, write_gate
-from tau_live.evidence.operations import operations_faults, run_operations
+from tau_live.evidence.operations import Operations, operations_faults, run_operations
 from tau_live.evidence.operations.documents import CHECKS, artifact_of, log_of
 from tau_live.evidence.proving import prove
 from tau_live.evidence.running import Frozen, freeze, store_of
@@ -33,13 +34,22 @@ def proven(root: Root) -> str:
     return Names(PROOF).proof
 
 
+def do_checks(root: Root, *, proof: str, runbook: str) -> Operations:
+    """Do all checks."""
+    return run_operations(
+        root, RUN_ID, "state", proof=proof, runbooks=[runbook], environ=os.environ
+    )
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with an operational proof that has passed."""
     folder = tmp_path_factory.mktemp("operations")
     root = Root(folder)
     root.write_bytes(RUNBOOK, b"# Runbook\n")
-    run_operations(root, RUN_ID, "state", proof=proven(root), runbooks=[RUNBOOK])
+    run_operations(
+        root, RUN_ID, "state", environ=os.environ, proof=proven(root), runbooks=[RUNBOOK]
+    )
     return folder
 
 
@@ -70,13 +80,15 @@ def test_all_checks_pass_on_a_good_tree(folder: Path) -> None:
 def test_a_proof_that_is_not_there_fails_its_own_check_alone(folder: Path, tmp_path: Path) -> None:
     root = Root(tmp_path)
 
-    document = run_operations(root, RUN_ID, "state", proof="none.json", runbooks=["none.md"])
+    document = run_operations(
+        root, RUN_ID, "state", environ=os.environ, proof="none.json", runbooks=["none.md"]
+    )
 
     assert [one.id for one in document.checks if one.status == "fail"] == ["benchmark_proof"]
     assert document.overall_status == "fail"
     assert codes(plain(document), tmp_path) == {"operations_failed"}
     with pytest.raises(TauLiveError, match="choose another run id"):
-        run_operations(root, RUN_ID, "state", proof="none.json", runbooks=[])
+        do_checks(root, proof="none.json", runbook="none.md")
 
 
 def test_a_status_that_was_typed_is_refused(folder: Path) -> None:

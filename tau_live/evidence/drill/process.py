@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ class Child:
     Args:
         arguments: Its arguments.
         folder: The root, in which it runs.
+        environ: The environment of this process.
 
     Attributes:
         command: Its command, as a person would type it in the root.
@@ -33,14 +34,16 @@ class Child:
         lines: What it has printed.
     """
 
-    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, *, environ: Mapping[str, str]
+    ) -> None:
         self.command = self.command_of(arguments)
         self.lines: list[str] = []
         self.started_at = time.time()
         self._process = subprocess.Popen(  # noqa: S603  # our own module
             [sys.executable, "-P", "-m", MODULE, *arguments],
             cwd=folder,
-            env=child_environ(),
+            env=child_environ(environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -111,7 +114,7 @@ class Child:
                 pipe.close()
 
 
-def child_environ() -> dict[str, str]:
+def child_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a child: without our settings, and with the modules of this one."""
-    own = {name: text for name, text in os.environ.items() if not name.startswith(SWITCH)}
+    own = {name: text for name, text in environ.items() if not name.startswith(SWITCH)}
     return {**own, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -6,7 +6,7 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Literal, NamedTuple
 
@@ -58,6 +58,9 @@ from tau_live.evidence.drill.stores import (
 FAULT_POINT = "update.saved"
 """The checkpoint is in its place, and the store does not know it: the most is in flight there."""
 
+SEED = 0
+"""Determines the recording and the training."""
+
 JOB = 9
 """The update that is killed at the named point, about half-way."""
 
@@ -77,7 +80,7 @@ def run_drill(
     run_id: str,
     state_dir: str,
     *,
-    seed: int = 0,
+    environ: Mapping[str, str],
     resumes: bool = True,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Drill:
@@ -89,7 +92,7 @@ def run_drill(
         root: The project folder.
         run_id: The drill: ``m24-recovery-`` and digits.
         state_dir: The folder, from the root, in which the drill makes a folder for its stores.
-        seed: Determines the recording, the training and the update of the random moment.
+        environ: The environment of this process, of which the children get what is not ours.
         resumes: Whether the killed trainings go on; ``False`` plants the fault that a drill has to
             find.
         progress: Called with a line for each step.
@@ -102,7 +105,7 @@ def run_drill(
     if faults:
         raise ArtifactError(*faults)
     paths = Paths(run_id, root.relative(root.place(f"{state_dir}/{run_id}")))
-    drill = _Drilling(root, paths, seed=seed, progress=progress)
+    drill = _Drilling(root, paths, environ=environ, progress=progress)
     drill.prepare()
     drill.train_control()
     crashes, resumed = list[_Crash](), list[OperatorEntry | None]()
@@ -139,7 +142,7 @@ class _Drilling:
     Args:
         root: The project folder.
         paths: The files of the drill.
-        seed: The seed of everything.
+        environ: The environment of this process.
         progress: Called with a line for each step.
 
     Attributes:
@@ -147,13 +150,18 @@ class _Drilling:
     """
 
     def __init__(
-        self, root: Root, paths: Paths, *, seed: int, progress: Callable[[str], object]
+        self,
+        root: Root,
+        paths: Paths,
+        *,
+        environ: Mapping[str, str],
+        progress: Callable[[str], object],
     ) -> None:
         self.root = root
         self.paths = paths
         self.entries: list[OperatorEntry] = []
-        self._seed = seed
-        self._rng = random.Random(f"{paths.run_id} {seed}")  # noqa: S311  # no secret
+        self._environ = environ
+        self._rng = random.Random(paths.run_id)  # noqa: S311  # no secret
         self._progress = progress
 
     def prepare(self) -> None:
@@ -167,7 +175,7 @@ class _Drilling:
                 raise TauLiveError(f"{path} is there already: choose another run id")
         for path in (self.paths.events, *map(self.paths.store, STORES)):
             make_folders(self.root.place(path).parent)
-        lines = b"".join(encode(event) + b"\n" for event in recording(self._seed))
+        lines = b"".join(encode(event) + b"\n" for event in recording(SEED))
         self.root.write_bytes(self.paths.recording, lines)
 
     def train_control(self) -> OperatorEntry:
@@ -254,11 +262,12 @@ class _Drilling:
         return _Crash(fault_point, manifest, path, kill, run, lost)
 
     def _start(self, store: StoreName, *more: str) -> Child:
-        return Child(self._arguments(store, *more), self.root.folder)
+        arguments = self._arguments(store, *more)
+        return Child(arguments, self.root.folder, environ=self._environ)
 
     def _arguments(self, store: StoreName, *more: str) -> list[str]:
         own = ["--run-id", self.paths.run_id, "--store", store, "--state", self.paths.state]
-        return [*own, "--seed", str(self._seed), *more]
+        return [*own, "--seed", str(SEED), *more]
 
     def _finish(self, store: StoreName, child: Child) -> OperatorEntry:
         """Wait for the end of a child, and log it."""

@@ -1,6 +1,7 @@
 """Runs a check of the operational proof, or its agent."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -18,7 +19,8 @@ def check(argv: list[str]) -> bool:
         parser.add_argument(name, required=True)
     own = parser.parse_args(argv)
     try:
-        return CHECKS[own.check](Place(Root(Path()), own.run_id, own.state, own.proof))
+        place = Place(Root(Path()), own.run_id, own.state, own.proof, os.environ)
+        return CHECKS[own.check](place)
     except TauLiveError as error:
         print(error)  # noqa: T201  # its log
         return False

@@ -57,19 +57,26 @@ class Place(NamedTuple):
         run_id: The operational proof.
         state: The folder of the check's own files, from the root.
         proof: The proof that is checked, from the root.
+        variables: The environment of this process.
     """
 
     root: Root
     run_id: str
     state: str
     proof: str
+    variables: Mapping[str, str]
+
+    @property
+    def agent_environ(self) -> dict[str, str]:
+        """The environment of a process that tau-live is on in."""
+        return {**child_environ(self.variables), "TAU_LIVE_RL": "1"}
 
 
 def control_sequence(place: Place) -> bool:
     """Return whether a running agent obeys pause, resume and rollback within a second."""
     store = place.root.place(f"{place.state}/agent.sqlite")
     make_folders(store.parent)
-    with _agent(store) as ask:
+    with _agent(store, place.agent_environ) as ask:
         before = ask()
         print(f"the agent decides: {before}")
         steps: tuple[tuple[list[str], Callable[[JsonObject], bool]], ...] = (
@@ -77,17 +84,20 @@ def control_sequence(place: Place) -> bool:
             (["resume", "deciding"], lambda answer: answer["source"] == "policy"),
             (["policy", "rollback", POINT], lambda answer: answer["version"] != before["version"]),
         )
-        obeyed = [_is_obeyed(command, store, ask, obeys=obeys) for command, obeys in steps]
+        obeyed = []
+        for command, obeys in steps:
+            _order([*command, "--store", str(store)], place.agent_environ)
+            obeyed.append(_is_obeyed(command, ask, obeys))
         return before["source"] == "policy" and all(obeyed)
 
 
 @contextmanager
-def _agent(store: Path) -> Iterator[Callable[[], JsonObject]]:
+def _agent(store: Path, environ: Mapping[str, str]) -> Iterator[Callable[[], JsonObject]]:
     """Run the agent; yield what asks it for its next decision."""
     command = [sys.executable, "-P", "-m", "tau_live.evidence.operations", "agent", str(store)]
     with subprocess.Popen(  # noqa: S603  # our own module
         command,
-        env=_switched_on(),
+        env=environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # its log lines name this machine
@@ -112,21 +122,20 @@ def _agent(store: Path) -> Iterator[Callable[[], JsonObject]]:
             stdin.close()
 
 
-def _is_obeyed(
-    command: list[str],
-    store: Path,
-    ask: Callable[[], JsonObject],
-    *,
-    obeys: Callable[[JsonObject], bool],
-) -> bool:
-    """Give an order on the command line; return whether the agent then obeys in time."""
+def _order(command: list[str], environ: Mapping[str, str]) -> None:
+    """Give an order on the command line."""
     order = [sys.executable, "-P", "-m", "tau_live.cli", *command, "--reason", "operational proof"]
     given = subprocess.run(  # noqa: S603  # our own module
-        [*order, "--store", str(store)], env=_switched_on(), check=False, capture_output=True,
-        text=True,
-    )  # fmt: skip
+        order, env=environ, check=False, capture_output=True, text=True
+    )
     if given.returncode:
         raise TauLiveError(f"{' '.join(command)} has failed: {given.stderr}")
+
+
+def _is_obeyed(
+    command: list[str], ask: Callable[[], JsonObject], obeys: Callable[[JsonObject], bool]
+) -> bool:
+    """Return whether the agent obeys an order, that was given just now, in time."""
     began, pause = time.monotonic(), threading.Event()
     answer = ask()
     while not obeys(answer) and time.monotonic() - began < OBEYED_S:
@@ -135,10 +144,6 @@ def _is_obeyed(
     took_ms = 1000.0 * (time.monotonic() - began)
     print(f"{' '.join(command)}: {answer} after {took_ms:.0f} ms")
     return obeys(answer) and took_ms <= 1000.0 * OBEYED_S
-
-
-def _switched_on() -> dict[str, str]:
-    return {**child_environ(), "TAU_LIVE_RL": "1"}
 
 
 def safety_gate(place: Place) -> bool:
@@ -159,7 +164,7 @@ def safety_gate(place: Place) -> bool:
 def resume_playbook(place: Place) -> bool:
     """Return whether a drill passes."""
     run_id = f"{Names(place.run_id).program}-recovery-{strftime('%Y%m%d-%H%M%S', gmtime())}"
-    drill = run_drill(place.root, run_id, place.state, progress=print)
+    drill = run_drill(place.root, run_id, place.state, environ=place.variables, progress=print)
     faults = drill_faults(plain(drill), place.root, now=time.time())
     for fault in faults:
         print(f"{fault.code} {fault.pointer}: {fault.message}")

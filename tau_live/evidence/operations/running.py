@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -29,13 +29,14 @@ PASSED = "passed: "
 """Begins the line in the log of a drill that names its artifact."""
 
 
-def run_operations(
+def run_operations(  # noqa: PLR0913  # keyword-only but for three
     root: Root,
     run_id: str,
     state_dir: str,
     *,
     proof: str,
     runbooks: Sequence[str],
+    environ: Mapping[str, str],
     progress: Callable[[str], object] = lambda _: None,
 ) -> Operations:
     """Do all checks, write the artifact and a page of it, and return the artifact.
@@ -46,6 +47,7 @@ def run_operations(
         state_dir: The folder, from the root, in which the checks make their own files.
         proof: The proof of a benchmark, from the root.
         runbooks: The runbooks, from the root.
+        environ: The environment of this process, of which the children get what is not ours.
         progress: Called with a line for each check.
 
     Raises:
@@ -57,7 +59,11 @@ def run_operations(
         if root.place(taken).exists():
             raise TauLiveError(f"{taken} is there already: choose another run id")
     make_folders(root.place(state))
-    checks = [_check(root, run_id, f"{state}/{name}", name, proof, progress) for name in CHECKS]
+    checks = []
+    for name, shows in CHECKS.items():
+        progress(f"{name}: {shows}")
+        own = ["--run-id", run_id, "--state", f"{state}/{name}", "--proof", proof]
+        checks.append(_check(root, run_id, name, arguments=[name, *own], environ=environ))
     books = [_runbook(root, book) for book in runbooks]
     passes = all(one.status == "pass" for one in checks) and all(book.exists for book in books)
     document = Operations(
@@ -72,22 +78,15 @@ def run_operations(
     return document
 
 
-def _check(  # noqa: PLR0917  # called once
-    root: Root,
-    run_id: str,
-    state: str,
-    name: str,
-    proof: str,
-    progress: Callable[[str], object],
+def _check(
+    root: Root, run_id: str, name: str, *, arguments: list[str], environ: Mapping[str, str]
 ) -> OperationsCheck:
     """Do a check in a child."""
-    progress(f"{name}: {CHECKS[name]}")
-    arguments = [name, "--run-id", run_id, "--state", state, "--proof", proof]
     began = time.monotonic()
     try:
         done = subprocess.run(  # noqa: S603  # our own module
             [sys.executable, "-P", "-m", MODULE, *arguments],
-            cwd=root.folder, env=child_environ(), stdin=subprocess.DEVNULL, check=False,
+            cwd=root.folder, env=child_environ(environ), stdin=subprocess.DEVNULL, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S,
         )  # fmt: skip
         code, output = done.returncode, done.stdout
