@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tau_live.cli.bench_operations import drill_command
+from tau_live.cli.bench_operations import drill as drill_command
 from tau_live.cli.export import export
 from tau_live.core.errors import TauLiveError
 from tau_live.evidence.artifacts import (
@@ -51,7 +51,7 @@ def test_the_drill_passes_three_times_in_a_row(tmp_path: Path) -> None:
 
     for number in range(3):
         result = CliRunner().invoke(
-            drill_command,
+            drill,
             ["--run-id", f"m24-recovery-{number}", "--root", str(tmp_path), "--json"],
         )
         ends.append((result.exit_code, json.loads(result.stdout)["errors"]))
