@@ -51,7 +51,7 @@ def test_the_drill_passes_three_times_in_a_row(tmp_path: Path) -> None:
 
     for number in range(3):
         result = CliRunner().invoke(
-            drill,
+            drill_command,
             ["--run-id", f"m24-recovery-{number}", "--root", str(tmp_path), "--json"],
         )
         ends.append((result.exit_code, json.loads(result.stdout)["errors"]))
