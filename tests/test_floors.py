@@ -27,6 +27,7 @@ READS_THE_ENVIRONMENT = {
     "tau_live.runtime.api",
     "tau_live.operate.lean",
     "tau_live.core.switch",
+    "tau_live.evidence.operations.__main__",  # the door of the processes that check
 }
 
 

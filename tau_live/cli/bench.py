@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tau_live.cli.bench_operations import drill, gate, ops
 from tau_live.cli.options import enabled_or_refuse, epilog, json_option, settings_of, store_option
 from tau_live.cli.output import (
     facts_of,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 TOO_FEW = 4
 """The exit code where there is too little evidence."""
+
+SHOWN = 20
+"""How many errors of an artifact are printed for people."""
 
 DEMO_ROOT = Path(".tau/bench-demo")
 
@@ -310,6 +314,28 @@ def summary(*, runs: tuple[str, ...], run_id: str, folder: Path, as_json: bool) 
     sys.exit(0 if found.counts.passed == found.counts.runs else 1)
 
 
+@bench.command(epilog=epilog("bench repeatability", "tau-live bench repeatability m24-a m24-b"))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN_ID...")
+@click.option("--tolerance", default=0.0, show_default=True, type=click.FloatRange(0.0))
+@root_option
+@json_option
+def repeatability(*, runs: tuple[str, ...], tolerance: float, folder: Path, as_json: bool) -> None:
+    """Compare runs of one subject, which are the same if it is deterministic."""
+    from tau_live.evidence.artifacts import plain
+    from tau_live.evidence.summary import repeatability_of
+
+    found = repeatability_of(root_of(folder), runs, tolerance=tolerance)
+    if as_json:
+        print_json(plain(found))
+    else:
+        far = sum(not case.within_tolerance for case in found.case_reports.values())
+        click.echo(
+            f"{plural(len(found.case_reports), 'case')}, {far} beyond the tolerance of "
+            f"{tolerance:g}; the largest range is {found.max_observed_range:g}"
+        )
+    sys.exit(0 if found.within_tolerance else 1)
+
+
 def exit_code(reason_codes: list[str]) -> int:
     """Return the exit code of a verdict: 4 if there is too little evidence, 1 for other reasons."""
     if "insufficient_pairs" in reason_codes:
@@ -435,9 +461,11 @@ def _print_validation(found: "Validation") -> None:
         program = Path(found.path).name.partition("-")[0]
         click.echo(f"ok - {program} {found.kind} artifact valid")
         return
-    for error in found.errors:
+    for error in found.errors[:SHOWN]:
         place = f" {error.pointer}" if error.pointer else ""
         click.echo(printable(f"{found.path}: {error.code}{place}: {error.message}"))
+    if len(found.errors) > SHOWN:
+        click.echo(f"{found.path}: {len(found.errors) - SHOWN} more: see --json")
 
 
 @bench.command(epilog=epilog("bench template", "tau-live bench template proof"))
@@ -445,8 +473,13 @@ def _print_validation(found: "Validation") -> None:
 def template(*, kind: str) -> None:
     """Print an empty artifact of a KIND, which is refused until it is filled in."""
     from tau_live.evidence.artifacts import template_of
-    from tau_live.evidence.validation import STRUCTS
+    from tau_live.evidence.validation import structs
 
-    if kind not in STRUCTS:
-        raise click.UsageError(f"no artifact {kind!r}: there are {', '.join(STRUCTS)}")
-    click.echo(json.dumps(template_of(STRUCTS[kind]), indent=2))
+    known = structs()
+    if kind not in known:
+        raise click.UsageError(f"no artifact {kind!r}: there are {', '.join(known)}")
+    click.echo(json.dumps(template_of(known[kind]), indent=2))
+
+
+for command in (drill, gate, ops):
+    bench.add_command(command)

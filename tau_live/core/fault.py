@@ -1,7 +1,8 @@
-"""Named points at which tests can make a process die or a step fail.
+"""Named points at which tests and drills can make a process die or a step fail.
 
 A point costs one call that finds nothing to do. No setting and no environment variable can make
-one do anything: only code in the same process can, such as that of tests in their children.
+one do anything: only code in the same process can, such as that of tests in their children, and
+that of `tau-live bench drill` in its own, which train on a scripted host in stores of their own.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,11 +63,12 @@ POINTS: Mapping[str, str] = MappingProxyType(
 """What has been done and what has not at each point."""
 
 listeners: list[Callable[[str], None]] = []
-"""Called with the name of every point that is reached; tests alone add to it."""
+"""Called with the name of every point that is reached; only tests, and the children of a drill,
+add to it."""
 
 
 def point(name: str) -> None:
-    """Call the listeners of a point that is reached; there are none outside tests."""
+    """Call the listeners of a point that is reached; processes that serve a host have none."""
     if listeners:  # half the cost of an empty loop
         for listener in listeners:
             listener(name)

@@ -122,6 +122,21 @@ class Names(NamedTuple):
         """The proof."""
         return self._of("benchmark-proof")
 
+    @property
+    def drill(self) -> str:
+        """The drill of resuming after a crash."""
+        return self._of("resume-after-crash-playbook")
+
+    @property
+    def gate(self) -> str:
+        """The gate bundle."""
+        return self._of("gate-evidence")
+
+    @property
+    def newest_operator_log(self) -> str:
+        """The copy of the operator log of the newest drill."""
+        return f"{REPORTS}/{self.program}-recovery-operator.log"
+
     def records(self, role: str) -> str:
         """The records of a role."""
         return f"{REPORTS}/{self.program}-benchmark-records-{self.run_id}-{role}.jsonl"
@@ -216,9 +231,9 @@ class Root:
             ArtifactError: The path leaves the root.
             TauLiveError: It cannot be written.
         """
-        return self.put(path, content_of(document))
+        return self.write_bytes(path, content_of(document))
 
-    def put(self, path: str, content: bytes) -> Reference:
+    def write_bytes(self, path: str, content: bytes) -> Reference:
         """Write a file whole, and return it with its digest.
 
         Raises:

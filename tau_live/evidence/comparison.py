@@ -33,17 +33,20 @@ from tau_live.evidence.reports import (
     KINDS,
     SHELF,
     Benchmark,
+    Diagnostics,
     Keeping,
     Metrics,
     Publication,
     RecordsRef,
     Retention,
     RoleReport,
+    SafetyEvents,
     SafetyReport,
     Significance,
     SignificanceReport,
     SubjectRef,
 )
+from tau_live.rl.binomial import binomial_upper_bound
 from tau_live.rl.criteria import (
     Figures,
     PromotionFigures,
@@ -66,7 +69,7 @@ from tau_live.rl.stability import (
     sample_size_sensitivity,
     seed_reproducibility,
 )
-from tau_live.rl.unpaired import unpaired_reference
+from tau_live.rl.unpaired import sample_summary, unpaired_reference
 
 
 class Measured(NamedTuple):
@@ -215,7 +218,6 @@ def significance_of(evidence: Evidence) -> Significance:
     flips, safety = sign_flip(d, seed=seed), _safety(evidence, pairs.cases)
     bca = bca_interval(d, seed=seed, level=level) if d else None
     t_ends = t_interval(d, level=level) if several else (None, None)
-    unpaired = unpaired_reference(pairs.baseline, pairs.trained) if several else None
     found = Significance(
         pairs=len(d),
         pairs_missing=inputs.planned_pairs - len(d),
@@ -242,7 +244,7 @@ def significance_of(evidence: Evidence) -> Significance:
         trained_mean_safety_penalty=safety.means[1],
         safety_regression=safety.regression,
         safety_upper_bound=safety.upper_bound,
-        unpaired_reference=unpaired and unpaired._asdict(),
+        unpaired_reference=_unpaired(pairs) if several else None,
         comparisons=1,
         seed_reproducibility=_by_seed(evidence),
         sample_size_sensitivity=sample_size_sensitivity(
@@ -253,6 +255,15 @@ def significance_of(evidence: Evidence) -> Significance:
     )
     codes = reason_codes(_figures(found, _missing(evidence)), inputs.criteria)
     return msgspec.structs.replace(found, pass_=not codes, reason_codes=codes)
+
+
+def _unpaired(pairs: _Pairs) -> dict[str, object]:
+    """Return figures that ignore pairs, in which nothing is decided."""
+    sides = {"baseline": pairs.baseline, "trained": pairs.trained}
+    return {
+        **unpaired_reference(pairs.baseline, pairs.trained)._asdict(),
+        **{name: sample_summary(own)._asdict() for name, own in sides.items()},
+    }
 
 
 def _by_seed(evidence: Evidence) -> SeedReproducibility | None:
@@ -383,8 +394,19 @@ def safety_report(evidence: Evidence, found: Significance, generated_at: str) ->
         max_safety_regression=gate.max_safety_regression,
         promotion_allowed=gate.promotion_allowed,
         reason_codes=[*gate.reason_codes],
-        diagnostics={case: own for case, own in by_case.items() if own[0] != own[1]},
+        diagnostics=Diagnostics(
+            baseline=_events([own[0] for own in by_case.values()]),
+            trained=_events([own[1] for own in by_case.values()]),
+            by_case={case: own for case, own in by_case.items() if own[0] != own[1]},
+        ),
     )
+
+
+def _events(penalties: Sequence[float | None]) -> SafetyEvents:
+    known = [penalty for penalty in penalties if penalty is not None]
+    unsafe = sum(penalty > 0.0 for penalty in known)
+    bound = binomial_upper_bound(unsafe, len(known)) if known else 1.0
+    return SafetyEvents(pairs=len(known), unsafe=unsafe, upper_bound=bound)
 
 
 class Reports(NamedTuple):

@@ -129,7 +129,7 @@ def publish(against: Checked, paths: Sequence[Path], *, allow_records: bool = Fa
             if place is not None:
                 moves.append(Move("unchanged", report.path, place))
                 continue
-            root.put(to, report.content)
+            root.write_bytes(to, report.content)
             fault.point("publication.published")
             _write_index(against, levels)
             moves.append(Move("published", report.path, to))
@@ -156,7 +156,7 @@ def archive(against: Checked, *, now: float) -> list[Move]:
                 continue
             if root.place(entry.archive_path).exists():
                 raise _other_content(entry.archive_path, entry.path)
-            root.put(entry.archive_path, root.read(entry.path))
+            root.write_bytes(entry.archive_path, root.read(entry.path))
             fault.point("publication.archived")
             moves += _complete(against, levels)
     return moves
@@ -192,7 +192,7 @@ def purge(
         going, kept = _due(against, levels, now=now, purge_retained=purge_retained)
         purged = sorted([*purged_reports(root), *going], key=lambda gone: gone.entry.key)
         if going:
-            root.put(PURGED, content_of(Purged(reports=purged)))
+            root.write_bytes(PURGED, content_of(Purged(reports=purged)))
             fault.point("publication.noted")
         moves += _complete(against, levels, every_run=True)
         kept += _left_behind(against, purged).kept
@@ -236,7 +236,7 @@ def _write_index(against: Checked, levels: Levels) -> Index:
     levels.update({entry.sha256: entry.level for entry in index.entries})
     place, content = against.root.place(INDEX), content_of(index)
     if not place.exists() or place.read_bytes() != content:
-        against.root.put(INDEX, content)
+        against.root.write_bytes(INDEX, content)
     return index
 
 

@@ -1,6 +1,6 @@
 """Reports of a run: what each role earned, how the two compare, and whether safety allows it."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -278,7 +278,7 @@ class Significance(Part, frozen=True, kw_only=True):
     trained_mean_safety_penalty: NotNegative | None
     safety_regression: float | None
     safety_upper_bound: float | None
-    unpaired_reference: dict[str, float | None] | None
+    unpaired_reference: dict[str, Any] | None
     comparisons: Positive
     seed_reproducibility: SeedReproducibility | None
     sample_size_sensitivity: SampleSizeSensitivity | None
@@ -299,6 +299,34 @@ class SignificanceReport(_Head, frozen=True, kw_only=True):
     significance: Significance
 
 
+class SafetyEvents(Part, frozen=True, kw_only=True):
+    """How often something unsafe happened.
+
+    Attributes:
+        pairs: Pairs whose penalty is known.
+        unsafe: Those with a penalty above 0.
+        upper_bound: The one-sided 95 % bound of their share, by Clopper and Pearson.
+    """
+
+    pairs: Natural
+    unsafe: Natural
+    upper_bound: Share
+
+
+class Diagnostics(Part, frozen=True, kw_only=True):
+    """What a safety regression is made of.
+
+    Attributes:
+        baseline: How often the baseline was unsafe.
+        trained: How often the trained subject was.
+        by_case: Mean safety penalties where the roles differ: baseline, trained.
+    """
+
+    baseline: SafetyEvents
+    trained: SafetyEvents
+    by_case: dict[str, list[NotNegative | None]]
+
+
 class SafetyReport(Part, frozen=True, kw_only=True):
     """Whether safety allows a promotion.
 
@@ -314,7 +342,7 @@ class SafetyReport(Part, frozen=True, kw_only=True):
         max_safety_regression: The largest allowed for either.
         promotion_allowed: Whether nothing speaks against it.
         reason_codes: What does.
-        diagnostics: Mean safety penalties by case where the roles differ: baseline, trained.
+        diagnostics: What the difference is made of.
     """
 
     schema_version: Literal[1] = 1
@@ -328,4 +356,4 @@ class SafetyReport(Part, frozen=True, kw_only=True):
     max_safety_regression: NotNegative
     promotion_allowed: bool
     reason_codes: list[str]
-    diagnostics: dict[str, list[NotNegative | None]]
+    diagnostics: Diagnostics

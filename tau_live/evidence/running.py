@@ -1,5 +1,6 @@
 """Running: inputs are frozen, episodes executed, and each becomes a record and a rollout."""
 
+import contextvars
 import platform
 import threading
 import time
@@ -393,7 +394,7 @@ class Runner:
             if not is_missing else None,
             cost_usd=None if output is None else output.cost_usd,
             tokens=None if output is None else output.tokens,
-            latency_ms=None if is_missing else round(latency_ms, 3),
+            latency_ms=None if is_missing else round(latency_ms, 6),
             subject=subject.subject, policy_sha256=subject.policy_sha256,
             output_sha256=None if output is None else digest(output.text.encode()),
             started_at=timestamp(began), ended_at=timestamp(time.time()), error=attempt.error,
@@ -404,13 +405,13 @@ class Runner:
         own = self._measured[role]
         for tries in range(1, TRIES + 1):
             try:
-                made = own.execute(case, episode)
+                made = _within(TIMEOUT_S, lambda: own.execute(case, episode))
                 break
             except Exception as error:  # the border to subjects
                 kind = classify(error, by_agent=own.subject.kind == "python")
                 if isinstance(kind, StoppedError):
                     raise kind from error
-                if kind is None:
+                if kind is None or isinstance(error, _OverdueError):
                     return _Attempt(None, {}, "failed", _shown(why(error)))
                 if tries == TRIES:
                     return _Attempt(None, {}, "missing", _shown(str(kind)))
@@ -419,6 +420,38 @@ class Runner:
             return _Attempt(made, score(case, made.output), "scored", None)
         except TauLiveError as error:
             return _Attempt(made, {}, "missing", _shown(str(error)))
+
+
+def _within(timeout_s: float, execute: Callable[[], Made]) -> Made:
+    """Return what a subject makes, in a thread of its own: one that blocks does not end a run.
+
+    Raises:
+        _OverdueError: It took longer, and is left alone, or it ended itself.
+        Exception: Whatever the subject raises.
+    """
+    box: list[Made | BaseException] = []
+
+    def work() -> None:
+        try:
+            box.append(execute())
+        except BaseException as error:  # noqa: BLE001  # raised again where it is waited for
+            box.append(error)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(work,), daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if not box:
+        raise _OverdueError(f"took longer than {timeout_s:g} s")
+    if isinstance(box[0], Exception):
+        raise box[0]
+    if isinstance(box[0], BaseException):  # such as SystemExit, which is its own business
+        raise _OverdueError(f"ended itself: {type(box[0]).__name__}")
+    return box[0]
+
+
+class _OverdueError(Exception):
+    """A subject took too long, or ended its thread: its own failure."""
 
 
 class _Attempt(NamedTuple):

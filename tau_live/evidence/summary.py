@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from tau_live.core.errors import TauLiveError
 from tau_live.evidence.artifacts import (
     ArtifactError,
     Digest,
@@ -35,7 +36,8 @@ from tau_live.evidence.reports import (
     Retention,
     Significance,
 )
-from tau_live.rl.paired import holm
+from tau_live.rl.paired import case_means, holm
+from tau_live.rl.stability import Repeatability, repeatability
 
 KIND = "summary"
 SMOKE = 200
@@ -183,3 +185,32 @@ def summary_differences(document: dict[str, object], root: Root) -> Iterator[Fau
         yield from error.faults
         return
     yield from differences(document, wanted)
+
+
+def repeatability_of(root: Root, run_ids: Sequence[str], *, tolerance: float) -> Repeatability:
+    """Return how far the rewards of one subject lie apart from run to run, by case.
+
+    Args:
+        root: The project.
+        run_ids: Runs of one suite and one trained subject, at least two.
+        tolerance: The largest range that a case may have, in units of reward.
+
+    Raises:
+        TauLiveError: They are not of one suite and subject.
+        ArtifactError: Inputs or records of one are missing or wrong.
+    """
+    every = [read_inputs(root, one) for one in run_ids]
+    marks = {(own.suite.sha256, own.roles.trained) for own in every}
+    if len(every) < 2 or len(marks) > 1:
+        raise TauLiveError("name at least two runs of one suite and one trained subject")
+    means = [
+        case_means(
+            (record.case_id, record.reward)
+            for record in read_evidence(root, inputs).trained.records
+            if record.reward is not None
+        )
+        for inputs in every
+    ]
+    shared = [case for case in means[0] if all(case in own for own in means)]
+    return repeatability([{case: own[case] for case in shared} for own in means],
+                         tolerance=tolerance)  # fmt: skip

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -49,6 +51,20 @@ def unreachable(case: Case, seed: int) -> str:
     """Lose the connection on every tenth case."""
     if case.seed % 10 == seed % 10:
         raise ConnectionError("the network is unreachable")
+    return case.expected_outcome
+
+
+def leaving(case: Case, seed: int) -> str:
+    """Leave on every tenth case."""
+    if case.seed % 10 == seed % 10:
+        sys.exit(3)
+    return case.expected_outcome
+
+
+def blocking(case: Case, seed: int) -> str:
+    """Never answer to the first case."""
+    if case.case_id == "tool-001" and seed == SEEDS[0]:
+        threading.Event().wait()
     return case.expected_outcome
 
 

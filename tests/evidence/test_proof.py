@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import tau_live
 from tau_live.core.errors import PolicyError, TauLiveError
 from tau_live.core.settings import Learner, Settings
+from tau_live.evidence import running
 from tau_live.evidence.artifacts import ArtifactError, Names, Root
 from tau_live.evidence.promotion import GATE, promote_on_proof
 from tau_live.evidence.proving import compare, prove
@@ -140,6 +142,19 @@ def test_what_fails_earns_nothing_and_what_its_surroundings_lose_is_missing(tmp_
     assert statuses["unreachable"].keys() == {("scored", False), ("missing", True)}
     assert "too_many_missing" in found["unreachable"].proof.failure_analysis.reasons
     assert "too_many_missing" not in found["failing"].proof.failure_analysis.reasons
+
+
+@pytest.mark.parametrize(("name", "failed"), [("leaving", range(20, 50)), ("blocking", [1])])
+def test_a_subject_that_leaves_or_blocks_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, failed: Sequence[int]
+) -> None:
+    monkeypatch.setattr(running, "TIMEOUT_S", 1.0)
+
+    proved(tmp_path, trained=f"python:tests.evidence.projects:{name}")
+
+    records = read_records(found_records(tmp_path, RUN, "trained")).records
+    assert sum(record.status == "failed" for record in records) in failed
+    assert not any(record.status == "missing" for record in records)
 
 
 # Freezing and running

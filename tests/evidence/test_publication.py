@@ -482,6 +482,17 @@ def test_a_summary_is_published_and_keeps_the_records_of_its_runs(own: Project) 
     assert not [path for path in tree(own) if path.startswith("tasks/reports/")]
 
 
+def test_a_summary_is_checked_against_the_store_like_its_runs(own: Project) -> None:
+    summary = summarize(own, ONE, TWO)
+    own.settings.store.unlink()
+    store_of(own.settings).close()
+
+    with pytest.raises(ArtifactError) as refused:
+        publish(own.against, [summary])
+
+    assert code_of(refused) == "record_not_in_store"
+
+
 @pytest.mark.slow
 def test_a_run_that_is_named_after_its_reports_were_purged_stays(own: Project) -> None:
     compare(own, keeping=Keeping(retain_days=30))

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tau_live.core.errors import TauLiveError
 from tau_live.evidence.artifacts import Names, Root, timestamp
-from tau_live.evidence.summary import KIND, summary_of, write_summary
+from tau_live.evidence.summary import KIND, repeatability_of, summary_of, write_summary
 from tests.evidence.projects import Forger, proved, smaller
 from tests.evidence.test_forgeries import put
 
@@ -35,6 +36,19 @@ def test_a_summary_adjusts_p_values_and_calls_small_runs_smoke(several: Path) ->
     assert found.holm == [2 * large.p_value, max(2 * large.p_value, small.p_value)]
     assert (large.pass_, small.pass_, large.smoke, small.smoke) == (True, False, True, True)
     assert (found.counts.runs, found.counts.passed) == (2, 1)
+
+
+def test_a_deterministic_subject_earns_the_same_in_each_run(several: Path) -> None:
+    for number in (1, 2):
+        proved(several, f"m24-again-{number}")
+
+    found = repeatability_of(Root(several), ["m24-again-1", "m24-again-2"], tolerance=0.0)
+
+    assert (found.within_tolerance, found.max_observed_range, len(found.case_reports)) == (
+        True, 0.0, 80,
+    )  # fmt: skip
+    with pytest.raises(TauLiveError, match="one suite"):
+        repeatability_of(Root(several), ["m24-large", "m24-small"], tolerance=0.0)
 
 
 FORGED: dict[str, tuple[Callable[[Any], object], str]] = {

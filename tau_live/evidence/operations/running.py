@@ -1,0 +1,229 @@
+"""Does the checks, writes the artifact and a page of it, and finds what is wrong with one."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from tau_live.core.errors import TauLiveError
+from tau_live.core.files import make_folders
+from tau_live.evidence.artifacts import ArtifactError, Fault, Root, check, digest, parse, timestamp
+from tau_live.evidence.drill import drill_faults
+from tau_live.evidence.drill.process import child_environ
+from tau_live.evidence.operations.documents import (
+    CHECKS,
+    Operations,
+    OperationsCheck,
+    RunbookEvidence,
+    artifact_of,
+    log_of,
+)
+from tau_live.evidence.validation import Checked, kind_of, validate
+
+MODULE = "tau_live.evidence.operations"
+DEADLINE_S = 900.0
+
+PASSED = "passed: "
+"""Begins the line in the log of a drill that names its artifact."""
+
+
+def run_operations(  # noqa: PLR0913  # keyword-only but for three
+    root: Root,
+    run_id: str,
+    state_dir: str,
+    *,
+    proof: str,
+    runbooks: Sequence[str],
+    environ: Mapping[str, str],
+    progress: Callable[[str], object] = lambda _: None,
+) -> Operations:
+    """Do all checks, write the artifact and a page of it, and return the artifact.
+
+    Args:
+        root: The project folder.
+        run_id: The operational proof.
+        state_dir: The folder, from the root, in which the checks make their own files.
+        proof: The proof of a benchmark, from the root.
+        runbooks: The runbooks, from the root.
+        environ: The environment of this process, of which the children get what is not ours.
+        progress: Called with a line for each check.
+
+    Raises:
+        ArtifactError: A path leaves the root.
+        TauLiveError: There is such a proof already.
+    """
+    path, state = artifact_of(run_id), f"{state_dir}/{run_id}"
+    for taken in (path, state):
+        if root.place(taken).exists():
+            raise TauLiveError(f"{taken} is there already: choose another run id")
+    make_folders(root.place(state))
+    checks = []
+    for name, shows in CHECKS.items():
+        progress(f"{name}: {shows}")
+        own = ["--run-id", run_id, "--state", f"{state}/{name}", "--proof", proof]
+        checks.append(_check(root, run_id, name, arguments=[name, *own], environ=environ))
+    books = [_runbook(root, book) for book in runbooks]
+    passes = all(one.status == "pass" for one in checks) and all(book.exists for book in books)
+    document = Operations(
+        run_id=run_id,
+        generated_at=timestamp(time.time()),
+        overall_status="pass" if passes else "fail",
+        checks=checks,
+        runbook_evidence=books,
+    )
+    root.write(path, document)
+    root.write_bytes(path.removesuffix(".json") + ".md", _page(document).encode())
+    return document
+
+
+def _check(
+    root: Root, run_id: str, name: str, *, arguments: list[str], environ: Mapping[str, str]
+) -> OperationsCheck:
+    """Do a check in a child."""
+    began = time.monotonic()
+    try:
+        done = subprocess.run(  # noqa: S603  # our own module
+            [sys.executable, "-P", "-m", MODULE, *arguments],
+            cwd=root.folder, env=child_environ(environ), stdin=subprocess.DEVNULL, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S,
+        )  # fmt: skip
+        code, output = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as error:
+        code, output = 1, (error.output or b"") + f"took more than {DEADLINE_S:g} s\n".encode()
+    log = root.write_bytes(log_of(run_id, name), output)
+    return OperationsCheck(
+        id=name,
+        description=CHECKS[name],
+        command=" ".join(["python", "-P", "-m", MODULE, *arguments]),
+        status="fail" if code else "pass",
+        exit_code=code,
+        duration_ms=round(1000.0 * (time.monotonic() - began)),
+        log_path=log.path,
+        log_sha256=log.sha256,
+    )
+
+
+def _runbook(root: Root, path: str) -> RunbookEvidence:
+    try:
+        return RunbookEvidence(path=path, exists=True, sha256=root.reference(path).sha256)
+    except ArtifactError as error:
+        if any(fault.code != "artifact_missing" for fault in error.faults):
+            raise
+        return RunbookEvidence(path=path, exists=False, sha256=None)
+
+
+def _page(document: Operations) -> str:
+    """Return an artifact as Markdown."""
+    rows = "".join(
+        f"| {one.id} | {one.description} | {one.status} "
+        f"| {one.duration_ms:,} ms | {one.log_path} |\n"
+        for one in document.checks
+    )
+    books = "".join(
+        f"- {book.path}: {book.sha256 or 'missing'}\n" for book in document.runbook_evidence
+    )
+    return (
+        f"# Operational proof {document.run_id}: {document.overall_status}\n\n"
+        f"{document.generated_at}\n\n"
+        f"| check | shows | status | took | log |\n|---|---|---|---|---|\n{rows}\n"
+        f"## Runbooks\n\n{books}"
+    )
+
+
+def operations_faults(document: object, root: Root) -> list[Fault]:
+    """Return every fault of an operational proof, by pointer; none if it is valid and passes.
+
+    Args:
+        document: The artifact, as JSON data.
+        root: The project folder.
+    """
+    faults = check(document, Operations)
+    if not faults:
+        own = msgspec.convert(document, Operations)
+        faults = [*_check_faults(own, root), *_runbook_faults(own, root), *_status_faults(own)]
+        faults += [*_evidence_faults(own, root)]
+    return sorted(dict.fromkeys(faults), key=lambda fault: (fault.pointer, fault.code))
+
+
+def _check_faults(own: Operations, root: Root) -> Iterator[Fault]:
+    if [one.id for one in own.checks] != [*CHECKS]:
+        yield Fault("missing_field", "/checks", f"must be {', '.join(CHECKS)}, in this order")
+    for place, one in enumerate(own.checks):
+        at = f"/checks/{place}"
+        if (one.status == "pass") != (one.exit_code == 0):
+            text = f"is {one.status!r}, and its exit code {one.exit_code}"
+            yield Fault("pass_mismatch", f"{at}/status", text)
+        if one.status != "pass":
+            yield Fault("operations_failed", f"{at}/status", f"{one.id} has failed")
+        yield from _file_faults(root, one.log_path, one.log_sha256, f"{at}/log_path")
+
+
+def _evidence_faults(own: Operations, root: Root) -> Iterator[Fault]:
+    """Yield what is wrong with the drill and the proof of checks that claim to have passed."""
+    for place, one in enumerate(own.checks):
+        if one.status == "pass" and one.id in {"resume_playbook", "benchmark_proof"}:
+            at = f"/checks/{place}/log_path"
+            path = drill_of(one, root) if one.id == "resume_playbook" else proof_of(one)
+            faults = _artifact_faults(root, path)
+            if faults:
+                text = f"{path} is not valid: {faults[0].code}: {faults[0].message}"
+                yield Fault("operations_failed", at, text)
+
+
+def proof_of(one: OperationsCheck) -> str:
+    """Return the path of the proof that a check was about."""
+    return one.command.rpartition(" --proof ")[2]
+
+
+def drill_of(one: OperationsCheck, root: Root) -> str:
+    """Return the path of the drill that a check has made; empty if its log names none."""
+    try:
+        lines = root.read(one.log_path).decode(errors="replace").splitlines()
+    except ArtifactError:
+        return ""
+    names = [line.removeprefix(PASSED) for line in lines if line.startswith(PASSED)]
+    return names[-1] if names else ""
+
+
+def _artifact_faults(root: Root, path: str) -> list[Fault]:
+    try:
+        document = parse(root.read(path))
+    except ArtifactError as error:
+        return [*error.faults]
+    kind = kind_of(document)
+    if kind == "drill":
+        return drill_faults(document, root)
+    if kind == "proof":
+        return validate(root.place(path), Checked(root)).errors
+    return [Fault("bad_report_kind", "", "is neither a drill nor a proof")]
+
+
+def _runbook_faults(own: Operations, root: Root) -> Iterator[Fault]:
+    for place, book in enumerate(own.runbook_evidence):
+        at = f"/runbook_evidence/{place}"
+        if book.exists != (book.sha256 is not None):
+            yield Fault("pass_mismatch", f"{at}/exists", "contradicts its digest")
+        if book.sha256 is not None:
+            yield from _file_faults(root, book.path, book.sha256, f"{at}/path")
+
+
+def _file_faults(root: Root, path: str, sha256: str, at: str) -> Iterator[Fault]:
+    try:
+        content = root.read(path)
+    except ArtifactError as error:
+        yield from (fault._replace(pointer=at) for fault in error.faults)
+        return
+    if digest(content) != sha256:
+        yield Fault("artifact_hash_mismatch", at, f"{path} is another file")
+
+
+def _status_faults(own: Operations) -> Iterator[Fault]:
+    passes = all(one.status == "pass" for one in own.checks)
+    passes = passes and all(book.exists for book in own.runbook_evidence)
+    if own.overall_status != ("pass" if passes else "fail"):
+        text = f"is {own.overall_status!r}, which its checks do not give"
+        yield Fault("pass_mismatch", "/overall_status", text)
+    if own.overall_status != "pass":
+        yield Fault("operations_failed", "/overall_status", "has failed")
