@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 import tau_live
+from tau_live.core import fault
 from tau_live.core.errors import DuplicateError, TauLiveError, UnknownError
-from tau_live.core.fault import point
 from tau_live.core.prompts import canonical_json
 from tau_live.core.records import (
     NAMESPACE,
@@ -339,10 +339,10 @@ class Runner:
         if record is None:
             claim = self._claim(store, rollout_id, case, role)
             record = self._measure(store, claim, case, role=role, episode=episode)
-        point("evidence.stored")
+        fault.point("evidence.stored")
         with self._writing:
             self.files[role].append(record)
-        point("evidence.recorded")
+        fault.point("evidence.recorded")
 
     def _claim(self, store: Store, rollout_id: str, case: Case, role: Role) -> Claim:
         rollout = Rollout(

@@ -28,7 +28,7 @@ from tau_live.evidence.artifacts import DAY_S, Names, Root, timestamp
 from tau_live.evidence.comparison import read_evidence, write_reports
 from tau_live.evidence.publication import COMPARED, archive, purge
 from tau_live.evidence.publication import publish as publish_reports
-from tau_live.evidence.records import ROLES
+from tau_live.evidence.records import ROLES, read_inputs
 from tau_live.evidence.running import Frozen, freeze, run, store_of
 from tau_live.evidence.validation import Checked
 from tau_live.learn import learner as unfinished
@@ -331,14 +331,27 @@ def hand_out(folder: Path) -> Iterator[None]:
     store.close()
 
 
+def frozen(folder: Path) -> None:
+    """Prepare the frozen inputs of a run."""
+    plan = Frozen("tool-use-smoke-v1", "host", RIGHT, [1])
+    with closing(store_of(settings(folder))) as store:
+        freeze(Root(folder), RUN, plan, store=store, settings=settings(folder))
+
+
+def execute(folder: Path) -> Iterator[None]:
+    """Execute the episodes of a run that have no record."""
+    root = Root(folder)
+    run(root, read_inputs(root, RUN), ROLES, settings=settings(folder))
+    yield
+
+
 def compared(folder: Path) -> None:
     """Prepare a run of a suite, with its reports."""
-    root, known = Root(folder), settings(folder)
-    plan = Frozen("tool-use-smoke-v1", "host", RIGHT, [1])
-    with closing(store_of(known)) as store:
-        inputs = freeze(root, RUN, plan, store=store, settings=known)
-    run(root, inputs, ROLES, settings=known)
-    write_reports(root, read_evidence(root, inputs), timestamp(time.time()))
+    frozen(folder)
+    list(execute(folder))
+    root = Root(folder)
+    evidence = read_evidence(root, read_inputs(root, RUN))
+    write_reports(root, evidence, timestamp(time.time()))
 
 
 def keep(folder: Path) -> Iterator[None]:
@@ -395,6 +408,7 @@ WORKLOADS = {
     "trip": Workload(made, trip, whole=frozenset({"gate.written"}), repeats=False),
     "forget": Workload(old, forget),
     "hand out": Workload(made, hand_out, repeats=False),
+    "execute": Workload(frozen, execute, repeats=False, threads=True, tried=("evidence.",)),
     "keep": Workload(compared, keep, repeats=False),  # none is published again that was purged
     "live": Workload(nothing, live, repeats=False, threads=True, tried=("update.", "writer.")),
 }
