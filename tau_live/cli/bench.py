@@ -355,6 +355,39 @@ def demo(*, seed: int, questions: int, held_out: int, folder: Path, as_json: boo
     _print_proof(proved, as_json=as_json)
 
 
+@bench.command(epilog=epilog("bench report", "tau-live bench report --run-id m24-route-7"))
+@run_id_option
+@click.option(
+    "-o", "--output", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="The page.  [default: beside the reports]",
+)  # fmt: skip
+@root_option
+@json_option
+def report(*, run_id: str, page: Path | None, folder: Path, as_json: bool) -> None:
+    """Write one HTML page of a run that is compared: its claim, its verdict, all its evidence.
+
+    Every figure is computed again from the records, and files that differ are named. The page
+    loads nothing, and can be printed.
+    """
+    from tau_live.cli.page.proof import proof_page
+    from tau_live.cli.page.proof_facts import page_path, read_run
+    from tau_live.cli.report import drawing
+    from tau_live.core.files import opened_output
+    from tau_live.evidence.artifacts import READABLE
+
+    root, draw = root_of(folder), drawing("bench report")
+    facts = read_run(root, run_id)
+    place = page or folder / page_path(run_id)
+    with opened_output(place, mode=READABLE) as file:
+        file.write(proof_page(facts, draw))
+    if as_json:
+        print_json({"run_id": run_id, "page": str(place), "valid": facts.validation.valid})
+    else:
+        click.echo(f"written to {place}", err=True)
+    if not facts.validation.valid:
+        raise TauLiveError(f"{facts.validation.path} is not valid: the page says what is wrong")
+
+
 # Checking
 
 
