@@ -62,6 +62,17 @@ def root_of(folder: Path) -> "Root":
     return Root(folder)
 
 
+@contextmanager
+def importing_from(root: "Root") -> Iterator[None]:
+    """Import agents, scorers and functions from the project first, as ``python -m`` would."""
+    folder = str(root.folder)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
 @click.group(
     epilog=epilog(
         "bench",
@@ -196,7 +207,7 @@ def freeze(  # noqa: PLR0913  # its options
         suite_name, baseline, trained, seeds, episodes=episodes, temperature=temperature,
         model_ref=f"{AGENT}{agent}" if agent else model_ref, criteria=criteria,
     )  # fmt: skip
-    with closing(store_of(settings)) as store:
+    with importing_from(root), closing(store_of(settings)) as store:
         inputs = freeze_inputs(root, run_id, wanted, store=store, settings=settings)
     if as_json:
         print_json(plain(inputs))
@@ -249,7 +260,7 @@ def run(  # noqa: PLR0913  # its options
     if begun and not resume:
         raise TauLiveError(f"{run_id} has records of {' and '.join(begun)}: add --resume to go on")
     began = time.monotonic()
-    with _shown("episodes", quiet=as_json) as show:
+    with importing_from(root), _shown("episodes", quiet=as_json) as show:
         ran = run_episodes(root, inputs, roles, settings=settings, workers=workers, show=show)
     if as_json:
         print_json({"run_id": run_id, **ran._asdict(), "seconds": time.monotonic() - began})
@@ -300,7 +311,7 @@ def prove(*, run_id: str, workers: int, folder: Path, path: Path | None, as_json
     from tau_live.evidence.proving import prove as prove_run
 
     settings, root = settings_of(path), root_of(folder)
-    with _shown("episodes", quiet=as_json) as show:
+    with importing_from(root), _shown("episodes", quiet=as_json) as show:
         proved = prove_run(root, run_id, settings=settings, workers=workers, show=show)
     _print_proof(proved, as_json=as_json)
 
