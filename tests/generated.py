@@ -32,15 +32,18 @@ from tau_live.core.settings.tables import (
     DeclaredReward,
     SafetySettings,
 )
-from tau_live.evidence import payloads
+from tau_live.evidence import artifacts, payloads, proof, reports, suites
+from tau_live.evidence import records as evidence
+from tau_live.evidence.codes import FAULTS, REASONS
 from tau_live.operate import metrics
 from tau_live.operate.alert_rules import ALERTS
 from tau_live.prompts.config import OptimizationConfig
+from tau_live.rl import criteria, stability
 from tau_live.store import records as store_records
 from tau_live.store.sqlite.store import SqliteStore
 from tests.described import COLUMNS, EVERYWHERE, TABLES
 from tests.proof.report import figures_reference
-from tests.schemas import file_of
+from tests.schemas import ARTIFACTS, file_of
 from tests.viewed import VIEWED
 
 __all__ = [
@@ -49,7 +52,9 @@ __all__ = [
     "decisions_reference",
     "errors_reference",
     "events_reference",
+    "evidence_reference",
     "exit_codes_reference",
+    "faults_reference",
     "figures_reference",
     "hooks_reference",
     "json_reference",
@@ -64,6 +69,7 @@ __all__ = [
     "schema_reference",
     "settings_reference",
     "template",
+    "verdicts_reference",
     "views_reference",
 ]  # fmt: skip
 
@@ -285,6 +291,52 @@ def payloads_reference() -> str:
         + _table(("key", "meaning"), [(f"`{k}`", text) for k, text in attributes_of(kind).items()])
         for kind in kinds
     )
+
+
+EVIDENCE: Mapping[type, Sequence[type]] = {
+    suites.Suite: (suites.Case,),
+    evidence.Inputs: (evidence.SuiteRef, evidence.Subjects, evidence.Subject, evidence.Environment,
+                      criteria.Criteria),
+    evidence.Record: (),
+    reports.RoleReport: (reports.Benchmark, reports.SubjectRef, reports.RecordsRef,
+                         reports.Metrics, reports.Publication, reports.Retention),
+    reports.SignificanceReport: (reports.Significance, stability.SeedReproducibility,
+                                 stability.SampleSizeSensitivity, stability.SampleSizePoint),
+    reports.SafetyReport: (),
+    proof.Proof: (proof.ProofSuite, proof.Proven, proof.ProofSignificance, proof.Artifacts,
+                  artifacts.Reference, proof.SafetyBenchmark, proof.FailureAnalysis,
+                  proof.Verification),
+}  # fmt: skip
+"""The artifacts of the evidence protocol, each with its parts."""
+
+
+def evidence_reference() -> str:
+    """Return the keys of every artifact, each with its parts."""
+    schemas = {kind: file_of(name) for name, kind in ARTIFACTS.items()}
+    sections = []
+    for kind, parts in EVIDENCE.items():
+        sections.append(
+            f"## {kind.__name__}\n\n{_first(kind)} [Its schema](../schemas/{schemas[kind]}).\n\n"
+            + _keys(kind)
+        )
+        sections += [f"### {part.__name__}\n\n{_first(part)}\n\n{_keys(part)}" for part in parts]
+    return "\n".join(sections).replace("``None``", "`null`").replace("``", "`")
+
+
+def _keys(kind: type) -> str:
+    rows = attributes_of(kind).items()
+    return _table(("key", "meaning"), [(f"`{key.removesuffix('_')}`", text) for key, text in rows])
+
+
+def verdicts_reference() -> str:
+    """Return every reason of a verdict, with what to do."""
+    rows = [(f"`{code}`", *reason) for code, reason in REASONS.items()]
+    return _table(("reason", "what it means", "what to do"), rows)
+
+
+def faults_reference() -> str:
+    """Return every code of a validation."""
+    return _table(("code", "what is wrong"), [(f"`{k}`", text) for k, text in FAULTS.items()])
 
 
 def hooks_reference() -> str:

@@ -1,6 +1,6 @@
 """JSON schemas of what commands print, made from the documented keys and a table of types.
 
-Those of the payloads are made from their structs.
+Those of payloads and artifacts are made from their structs.
 
 ``python -m tests.schemas`` writes them into ``docs/schemas``; a test says when that is due.
 """
@@ -8,11 +8,13 @@ Those of the payloads are made from their structs.
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tau_live.cli.json_keys import KEYS
-from tau_live.evidence import payloads
+from tau_live.evidence import artifacts, payloads, proof, records, reports, suites
+from tau_live.rl import criteria, stability
 
 FOLDER = Path(__file__).parents[1] / "docs/schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -28,13 +30,14 @@ WHOLE = """
     points_left_out policy_version previous read ready_seq ready_to_learn revision rewards rollouts
     rows samples seals seen seq spans streaks succeeded test total trajectories
     round requeued missing late_results total_rollouts schema_version updated_unix_ms seed
+    cases episodes planned_pairs recorded repeats seeds
     started_unix_ms ended_unix_ms done calls tokens tokens_reserved audit_seq
     uncounted without_key unexplored unlearned untaught update updates used version waiting
     waiting_for_reward
     outliers outside was with_propensity without_choice champion refused
 """
 NUMBER = """
-    usd usd_reserved made_at
+    usd usd_reserved made_at temperature
     advantage agreement at before began_at confidence cost cost_multiplier created_at difference
     effective_sample_size ended_at entropy estimate expected exposure high information
     interval_s largest_weight last_heartbeat_at latency_us lines_per_s logged lower low mb mean
@@ -47,7 +50,8 @@ NUMBER = """
 WORDS = """
     run_state model_ref store_path config_digest phase reason_code error principal lifecycle_state
     resource
-    reward_made_up queue
+    reward_made_up queue family generated_at inputs_sha256 level message pointer problems
+    proof_sha256 report_kind seed_kind suite_id suite_version torn
     action advice algorithm answer applied arm audit changed check children chosen code column
     comment decision_id default detail diff direction doubts error_message error_type event
     execution file files format found fragment gate head help host imported key key_id kind label
@@ -59,7 +63,7 @@ WORDS = """
 TRUTH = """
     command declared dry_run early_stop_triggered enabled executed idempotent in_force in_service
     ladder
-    more has_file ok pinned plain range_observed ready sound stored
+    more has_file ok pinned plain range_observed ready sound stored valid
 """
 NULL = """
     advantage advice agreement audit before began_at bernstein bootstrap champion column comment
@@ -131,11 +135,14 @@ EXACT: Mapping[str, object] = {
     "status:learner": ["string", "null"],
     "config:settings[].value": "string",
     "why:recomputed.terms.*": "array",
+    "bench freeze:model_ref": ["string", "null"],
+    "bench run:executed": "integer",
+    "bench report:page": "string",
 }
 """What the name of a key alone does not tell; by its path, or the command and its path."""
 
-ALWAYS: Mapping[str, list[str]] = {"top": ["at", "problem", "store"]}
-"""What alone is always told by a command that prints less where something is wrong."""
+ALWAYS: Mapping[str, list[str]] = {"top": ["at", "problem", "store"], "bench validate": []}
+"""What alone is always told by a command that prints less where something is wrong, or several."""
 
 NO_OBJECT = {
     "last_report",
@@ -152,33 +159,70 @@ NO_OBJECT = {
 
 
 PAYLOADS = (payloads.Trajectory, payloads.Advantages, payloads.Checkpoint, payloads.Bundle)
+ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
+    "evidence suite": suites.Suite,
+    "evidence inputs": records.Inputs,
+    "evidence record": records.Record,
+    "evidence role report": reports.RoleReport,
+    "evidence significance report": reports.SignificanceReport,
+    "evidence safety report": reports.SafetyReport,
+    "evidence proof": proof.Proof,
+}
+MODULES = (payloads, artifacts, suites, records, reports, proof, criteria, stability)
+"""The modules with the structs of payloads and artifacts."""
+
+MAY_LACK = (suites.Case, *vars(payloads).values())
+"""What may be written without the keys that have defaults."""
 
 
 def schemas() -> dict[str, Schema]:
-    """Return the schema of every command that prints data, and of payloads, by its file's name."""
+    """Return the schema of every command that prints data, of payloads and of artifacts.
+
+    They are by the names of their files.
+    """
     commands = {file_of(command): schema_of(command) for command in KEYS}
-    return commands | {file_of(kind.__name__): payload_schema(kind) for kind in PAYLOADS}
+    own = {**{kind.__name__: kind for kind in PAYLOADS}, **ARTIFACTS}
+    return commands | {file_of(name): struct_schema(name, kind) for name, kind in own.items()}
 
 
-def payload_schema(kind: type[msgspec.Struct]) -> Schema:
-    """Return the schema of a payload, with the descriptions of its fields."""
-    from tests.generated import attributes_of  # which names the files of schemas
-
+def struct_schema(name: str, kind: type[msgspec.Struct]) -> Schema:
+    """Return the schema of a payload or an artifact, with the descriptions of its fields."""
     _, parts = msgspec.json.schema_components(
         [kind], ref_template="#/$defs/{name}", schema_hook=lambda _: {"title": "any JSON value"}
     )
-    for name, part in parts.items():
-        owner = getattr(payloads, name)
-        part["description"] = part["description"].partition("\n")[0]
-        for field, meaning in attributes_of(owner).items():
-            part["properties"][field]["description"] = meaning
+    for title, part in parts.items():
+        _describe(part, owner_of(title))
     own = parts.pop(kind.__name__)
     return {
         "$schema": DRAFT,
-        "$id": f"tau-live/{file_of(kind.__name__)}",
+        "$id": f"tau-live/{file_of(name)}",
         **own,
         **({"$defs": parts} if parts else {}),
     }
+
+
+def owner_of(name: str) -> type:
+    """Return the struct or dataclass of a name."""
+    found: type = next(getattr(module, name) for module in MODULES if hasattr(module, name))
+    return found
+
+
+def _describe(part: dict[str, Any], owner: type) -> None:
+    """Add what a struct says of its fields, and those that are always there."""
+    from tests.generated import attributes_of  # which names the files of schemas
+
+    part["description"] = part.get("description", "").partition("\n")[0]
+    if "properties" not in part:
+        return
+    known = {key.removesuffix("_"): text for key, text in attributes_of(owner).items()}
+    if owner is reports.SignificanceReport:
+        known = attributes_of(reports.RoleReport) | known
+    for field, own in part["properties"].items():
+        own["description"] = known[field].replace("``None``", "``null``")
+    if issubclass(owner, msgspec.Struct) and owner not in MAY_LACK:
+        lacking = {field.encode_name for field in msgspec.structs.fields(owner)
+                   if field.default is msgspec.UNSET}  # fmt: skip
+        part["required"] = [name for name in part["properties"] if name not in lacking]
 
 
 def file_of(command: str) -> str:

@@ -16,7 +16,7 @@ Exit codes:
   1    failed; standard error has one line with the cause
   2    wrong usage
   3    the gate holds, or the kill switch is on (`gate`, `gate show`, `optimize`)
-  4    too little support for an estimate (`evaluate`), nothing adopted (`optimize`)
+  4    too little evidence (`evaluate`, `bench`), or nothing adopted (`optimize`)
   130  interrupted
   141  the reader of the output closed the pipe
 

@@ -66,6 +66,17 @@ def root_of(folder: Path) -> "Root":
     return Root(folder)
 
 
+@contextmanager
+def importing_from(root: "Root") -> Iterator[None]:
+    """Import agents, scorers and functions from the project first, as ``python -m`` would."""
+    folder = str(root.folder)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
 @click.group(
     epilog=epilog(
         "bench",
@@ -200,7 +211,7 @@ def freeze(  # noqa: PLR0913  # its options
         suite_name, baseline, trained, seeds, episodes=episodes, temperature=temperature,
         model_ref=f"{AGENT}{agent}" if agent else model_ref, criteria=criteria,
     )  # fmt: skip
-    with closing(store_of(settings)) as store:
+    with importing_from(root), closing(store_of(settings)) as store:
         inputs = freeze_inputs(root, run_id, wanted, store=store, settings=settings)
     if as_json:
         print_json(plain(inputs))
@@ -253,7 +264,7 @@ def run(  # noqa: PLR0913  # its options
     if begun and not resume:
         raise TauLiveError(f"{run_id} has records of {' and '.join(begun)}: add --resume to go on")
     began = time.monotonic()
-    with _shown("episodes", quiet=as_json) as show:
+    with importing_from(root), _shown("episodes", quiet=as_json) as show:
         ran = run_episodes(root, inputs, roles, settings=settings, workers=workers, show=show)
     if as_json:
         print_json({"run_id": run_id, **ran._asdict(), "seconds": time.monotonic() - began})
@@ -354,7 +365,7 @@ def prove(*, run_id: str, workers: int, folder: Path, path: Path | None, as_json
     from tau_live.evidence.proving import prove as prove_run
 
     settings, root = settings_of(path), root_of(folder)
-    with _shown("episodes", quiet=as_json) as show:
+    with importing_from(root), _shown("episodes", quiet=as_json) as show:
         proved = prove_run(root, run_id, settings=settings, workers=workers, show=show)
     _print_proof(proved, as_json=as_json)
 
@@ -407,6 +418,39 @@ def demo(*, seed: int, questions: int, held_out: int, folder: Path, as_json: boo
             ),
         )  # fmt: skip
     _print_proof(proved, as_json=as_json)
+
+
+@bench.command(epilog=epilog("bench report", "tau-live bench report --run-id m24-route-7"))
+@run_id_option
+@click.option(
+    "-o", "--output", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="The page.  [default: beside the reports]",
+)  # fmt: skip
+@root_option
+@json_option
+def report(*, run_id: str, page: Path | None, folder: Path, as_json: bool) -> None:
+    """Write one HTML page of a run that is compared: its claim, its verdict, all its evidence.
+
+    Every figure is computed again from the records, and files that differ are named. The page
+    loads nothing, and can be printed.
+    """
+    from tau_live.cli.page.proof import proof_page
+    from tau_live.cli.page.proof_facts import page_path, read_run
+    from tau_live.cli.report import drawing
+    from tau_live.core.files import opened_output
+    from tau_live.evidence.artifacts import READABLE
+
+    root, draw = root_of(folder), drawing("bench report")
+    facts = read_run(root, run_id)
+    place = page or folder / page_path(run_id)
+    with opened_output(place, mode=READABLE) as file:
+        file.write(proof_page(facts, draw))
+    if as_json:
+        print_json({"run_id": run_id, "page": str(place), "valid": facts.validation.valid})
+    else:
+        click.echo(f"written to {place}", err=True)
+    if not facts.validation.valid:
+        raise TauLiveError(f"{facts.validation.path} is not valid: the page says what is wrong")
 
 
 # Checking

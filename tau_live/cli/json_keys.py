@@ -121,6 +121,43 @@ HELD_IN_MEMORY = (
 KILLED = "the kill switch: reason, who and at (epoch seconds); null while it is off"
 
 
+def _compared() -> dict[str, str]:
+    return {
+        "schema_version": "1",
+        "report_kind": "significance",
+        "run_id": "its id",
+        "generated_at": "when it was made, RFC 3339, UTC",
+        "inputs_sha256": "SHA-256 of what was frozen",
+        "benchmark_suite**": "name, version and sha256",
+        "subject**": "ref, kind and policy_sha256 of the trained subject",
+        "records**": "path, sha256 and lines of its records",
+        "metrics**": "what it earned",
+        "publication**": "where the report is published and archived",
+        "retention**": "how long it is kept",
+        "significance**": "the comparison, with `pass` and `reason_codes`",
+    }
+
+
+def _proof() -> dict[str, str]:
+    return {
+        "schema_version": "1",
+        "run_id": "its id",
+        "generated_at": "when it was made, RFC 3339, UTC",
+        "benchmark_suite**": "name, version, fixture_path and sha256",
+        "baseline**": "its checkpoint_id, policy_sha256, number of records and means",
+        "trained**": "the same of the trained subject",
+        "significance**": "p_value, the interval, pairs and `pass`",
+        "criteria**": "what a pass needs",
+        "artifacts**": "path and sha256 of every file that it is made from",
+        "safety_benchmark**": "whether safety allows a promotion",
+        "failure_analysis**": "summary, reasons and differences",
+        "verification**": "what its writer has checked",
+        "proof_sha256": "SHA-256 of all other keys",
+        "proof_hmac**": "HMAC-SHA-256 of the same, with an audit key",
+        "key_id**": "id of that key",
+    }
+
+
 def _mean(prefix: str, of: str) -> dict[str, str]:
     return {
         f"{prefix}.count": f"number of values: {of}",
@@ -899,5 +936,60 @@ KEYS: Mapping[str, Keys] = {
         "checkpoints": "how many checkpoints were checked",
         "head": "the end of the chain, for a later --head; keep it elsewhere",
         "key_id": "id of the key of the last seal; null without one",
+    },
+    "bench suite list": {
+        "suites[].suite_id": "its id",
+        "suites[].suite_version": "its version",
+        "suites[].family": "reasoning or tool_use",
+        "suites[].cases": "how many cases it has",
+        "suites[].sha256": "SHA-256 of its file",
+    },
+    "bench suite check": {
+        "path": "the file",
+        "valid": "whether nothing is wrong",
+        "problems[]": "what is wrong, one sentence each",
+    },
+    "bench freeze": {
+        "schema_version": "1",
+        "run_id": "its id",
+        "generated_at": "when it was frozen, RFC 3339, UTC",
+        "suite**": "suite_id, suite_version, family, path, sha256 and cases",
+        "model_ref": "the model, or `agent/` and the agent; null if no subject asks one",
+        "episodes": "executions of each role: cases times seeds times repeats",
+        "seeds[]": "the seeds",
+        "repeats": "how often each case is executed with each seed",
+        "temperature": "of the model",
+        "planned_pairs": "how many pairs the test is to have",
+        "criteria**": "what a pass needs",
+        "roles**": "baseline and trained: subject, policy_sha256 and kind",
+        "seed_kind": "training if each seed has a subject of its own; else evaluation",
+        "environment**": "tau_live, python, numpy and platform",
+        "inputs_sha256": "SHA-256 of all other keys",
+    },
+    "bench run": {
+        "run_id": "its id",
+        "executed": "how many executions there were now",
+        "recorded.*": "records of each role, baseline and trained",
+        "torn[]": "roles whose last record was torn, dropped and executed again",
+        "seconds": "how long it took",
+    },
+    "bench compare": _compared(),
+    "bench prove": _proof(),
+    "bench demo": _proof(),
+    "bench report": {
+        "run_id": "its id",
+        "page": "the page",
+        "valid": "whether all files are what their records and frozen inputs give",
+    },
+    "bench validate": {
+        "schema_version": "1",
+        "path": "the file",
+        "kind": "what it is; unknown if it is no artifact",
+        "valid": "whether nothing is wrong",
+        "level": "what it was checked against: records, store or re_executed",
+        "errors[].code": "what is wrong",
+        "errors[].pointer": "the JSON pointer of the place; empty for the document",
+        "errors[].message": "a sentence",
+        "artifacts**": "the same for each of several files, and nothing else beside it",
     },
 }

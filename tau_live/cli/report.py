@@ -75,8 +75,11 @@ def report(path: Path | None, as_json: bool, page: Path | None) -> None:
         click.echo(f"written to {page}", err=True)
 
 
-def drawing() -> Draw:
+def drawing(what: str = "--html") -> Draw:
     """Return the function that turns a chart into an ``svg`` element.
+
+    Args:
+        what: What needs it, in the message.
 
     Raises:
         TauLiveError: matplotlib is not installed.
@@ -85,6 +88,6 @@ def drawing() -> Draw:
         from tau_live.cli.page.drawing import svg_of  # the one module that needs it
     except ImportError as error:
         raise TauLiveError(
-            f"--html needs matplotlib ({error}): pip install {packages_for('report')}"
+            f"{what} needs matplotlib ({error}): pip install {packages_for('report')}"
         ) from error
     return svg_of

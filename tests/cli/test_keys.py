@@ -64,6 +64,8 @@ CALLS: Mapping[str, Sequence[str]] = {
     "verify": ["verify", "--head", f"999:{'0' * 32}"],
     "restore": ["restore", os.devnull],
     "gc": ["gc", "--older-than", "30d"],
+    "bench suite list": ["bench", "suite", "list"],
+    "bench suite check": ["bench", "suite", "check", "tasks.json"],
     "optimize": ["optimize", "--config", "tasks.json"],
     **{f"optimize {name}": ["optimize", name] for name in ("list", "show", "prompts", "status")},
     **{
@@ -71,9 +73,12 @@ CALLS: Mapping[str, Sequence[str]] = {
         for verb in ("pause", "resume", "cancel", "rollback")
     },
 }
-WITHOUT_STORE = {"autostart status", "init", "power"}
-ELSEWHERE = {"policy undo", "report"}
-"""Needs a store that has learned: ``test_report`` looks at its keys."""
+WITHOUT_STORE = {"autostart status", "init", "power", "bench suite list", "bench suite check"}
+BENCH = {f"bench {verb}" for verb in (
+    "freeze", "run", "compare", "prove", "demo", "report", "validate",
+)}  # fmt: skip
+ELSEWHERE = {"policy undo", "report", *BENCH}
+"""Need a store that has learned, or a run: ``test_report`` and ``test_bench`` have their keys."""
 
 
 TASKS = {

@@ -15,6 +15,8 @@ from tau_live.cli.json_keys import KEYS
 from tau_live.core import events
 from tau_live.core.reasons import SENTENCES, WhyNot
 from tau_live.core.settings import SETTINGS
+from tau_live.evidence.codes import FAULTS, REASONS
+from tau_live.evidence.validation import _CODES as CODES  # the codes of figures that differ
 from tests.docs.blocks import pages, prose
 from tests.docs.conftest import ROOT
 from tests.generated import commands_with_help, hook_functions
@@ -26,6 +28,9 @@ COUNTING = {"count", "_count", "add"}
 UNUSED = "traces?|episodes?|samples?|bridges?|managers?|handlers?|helpers?|utils|legacy|v2"
 ALLOWED = {"OpenTelemetry trace", "pluggy manager", "effective sample", "V-trace", "sqlite-utils"}
 """The words of others for what is theirs."""
+
+PROTOCOL = {"evidence.md": "episodes?|samples?"}
+"""The words of the evidence protocol, on the page of its files."""
 
 
 def test_every_setting_is_described() -> None:
@@ -109,6 +114,16 @@ def test_every_exit_code_is_described() -> None:
     assert all(f"| `{code}` |" in page for code in codes)
 
 
+def test_every_reason_and_code_of_evidence_is_described() -> None:
+    page = (ROOT / "docs/reference/evidence.md").read_text()
+    advice = (ROOT / "docs/howto/prove.md").read_text()
+
+    assert all(f"| `{code}` | {text} |" in page for code, text in FAULTS.items())
+    assert all(f"| `{code}` | {one.means} | {one.todo} |" in advice
+               for code, one in REASONS.items())  # fmt: skip
+    assert codes_of_faults() <= set(FAULTS)
+
+
 def test_every_test_that_a_page_names_is_there() -> None:
     named = [
         match
@@ -139,6 +154,8 @@ def test_a_page_uses_our_words(page: Path) -> None:
     text = prose(page.read_text())
     for phrase in ALLOWED:
         text = text.replace(phrase, "")
+    if page.name in PROTOCOL:
+        text = re.sub(rf"\b({PROTOCOL[page.name]})\b", "", text, flags=re.IGNORECASE)
 
     assert not re.findall(rf"\b({UNUSED})\b", text, re.IGNORECASE)
 
@@ -157,6 +174,20 @@ def promised() -> dict[int, set[str]]:
         for number in re.findall(r"\bFigure\(\s*(\d)", source):
             found.setdefault(int(number), set()).add(proof)
     return found
+
+
+def codes_of_faults() -> set[str]:
+    """Return every code with which the code reports a fault of an artifact."""
+    trees = [ast.parse(file.read_text()) for file in (ROOT / "tau_live/evidence").rglob("*.py")]
+    calls = [
+        node.args[0]
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fault" and node.args
+    ]
+    found = [node.value for call in calls for node in ast.walk(call)
+             if isinstance(node, ast.Constant)]  # fmt: skip
+    return {str(one) for one in found} | {code for _, code in CODES}
 
 
 def counters() -> Iterator[str]:

@@ -12,7 +12,11 @@ from tests.docs.blocks import Block, blocks, commands, pages
 from tests.docs.conftest import ROOT
 from tests.docs.walk import agree, holds
 
-NEEDS = {"optimize": "pydantic_ai", "report": "matplotlib"}
+NEEDS = {
+    "optimize": ("pydantic_ai",),
+    "prove": ("matplotlib", "pydantic_ai"),
+    "report": ("matplotlib",),
+}
 """What pages need besides what is always there."""
 
 WALKED = [page for page in pages(ROOT) if any(b.runs for b in blocks(page.read_text()))]
@@ -24,8 +28,9 @@ def test_a_page_does_what_it_says(page: Path, reader: dict[str, str], tmp_path: 
     module = dict(map(host_of, read_entry_points().adapters)).get(page.stem)
     if module is not None and not _is_installed(module):
         pytest.skip(f"{page.stem} is not installed")
-    if page.stem in NEEDS and not _is_installed(NEEDS[page.stem]):
-        pytest.skip(f"{NEEDS[page.stem]} is not installed")
+    for needed in NEEDS.get(page.stem, ()):
+        if not _is_installed(needed):
+            pytest.skip(f"{needed} is not installed")
     folder, beside = tmp_path / "folder", tmp_path / "beside"
     folder.mkdir()
     beside.mkdir()

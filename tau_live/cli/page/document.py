@@ -5,7 +5,7 @@ anything but text.
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from xml.etree import ElementTree as ET
@@ -50,13 +50,14 @@ def page_of(
         draw: Turns charts into elements.
         advance: Called with 1 after each figure is drawn.
     """
+    body = _body(facts, sections, draw, advance=advance)
+    return html_of(f"tau-live report, {moment(facts.at)} UTC", body)
+
+
+def html_of(title: str, body: Iterable[ET.Element]) -> bytes:
+    """Return a page with the style of all pages, whose policy refuses every other one."""
     style = files("tau_live.cli.page").joinpath("style.css").read_text(encoding="utf-8")
-    root = element(
-        "html",
-        _head(facts, style),
-        element("body", *_body(facts, sections, draw, advance=advance)),
-        lang="en",
-    )
+    root = element("html", _head(title, style), element("body", *body), lang="en")
     html = ET.tostring(root, encoding="unicode", method="html")
     return f"<!DOCTYPE html>\n{html}\n".encode()
 
@@ -74,7 +75,7 @@ def element(tag: str, *children: Child, **attributes: str) -> ET.Element:
     return node
 
 
-def _head(facts: Facts, style: str) -> ET.Element:
+def _head(title: str, style: str) -> ET.Element:
     digest = b64encode(sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     styled = ET.Element("style")
@@ -86,7 +87,7 @@ def _head(facts: Facts, style: str) -> ET.Element:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        element("title", f"tau-live report, {moment(facts.at)} UTC"),
+        element("title", title),
         styled,
     )
 
@@ -151,8 +152,28 @@ def verdict_of(facts: Facts) -> tuple[str, str]:
 
 def _verdict(facts: Facts) -> ET.Element:
     state, sentence = verdict_of(facts)
-    symbol = element("span", SYMBOLS[state], class_="symbol", aria_hidden="true")
-    return element("p", symbol, *with_code(sentence), class_=f"verdict {state}")
+    return verdict_element(state, sentence)
+
+
+def verdict_element(state: str, sentence: str) -> ET.Element:
+    """Return a verdict with the symbol of its state."""
+    return element("p", symbol_element(state), *with_code(sentence), class_=f"verdict {state}")
+
+
+def symbol_element(state: str) -> ET.Element:
+    """Return the symbol of a state, which is not read aloud."""
+    return element("span", SYMBOLS[state], class_="symbol", aria_hidden="true")
+
+
+def card_element(state: str, heading: str, answer: str, sentence: str) -> ET.Element:
+    """Return an answer with its state under a heading."""
+    return element(
+        "div",
+        element("h3", heading),
+        element("p", symbol_element(state), answer, class_="answer"),
+        element("p", *with_code(sentence)),
+        class_=f"card {state}",
+    )
 
 
 def _summary(summary: Summary) -> ET.Element:
@@ -162,18 +183,7 @@ def _summary(summary: Summary) -> ET.Element:
         "Is it learning?": summary.learning,
     }
     cards = [
-        element(
-            "div",
-            element("h3", question),
-            element(
-                "p",
-                element("span", SYMBOLS[answer.state], class_="symbol", aria_hidden="true"),
-                answer.answer,
-                class_="answer",
-            ),
-            element("p", *with_code(answer.sentence)),
-            class_=f"card {answer.state}",
-        )
+        card_element(answer.state, question, answer.answer, answer.sentence)
         for question, answer in answers.items()
     ]
     advice = [element("li", *with_code(step)) for step in summary.next]
@@ -206,18 +216,18 @@ def _code(text: str) -> ET.Element:
 def _section(section: Section, draw: Draw, *, advance: Callable[[int], None]) -> ET.Element:
     figures = []
     for figure in section.figures:
-        figures.append(_figure(figure, draw))
+        figures.append(figure_element(figure, draw))
         advance(1)
-    return element(
-        "section",
-        element("h2", section.title, id=section.name),
-        element("p", section.intro),
-        *figures,
-        aria_labelledby=section.name,
-    )
+    return section_element(section.name, section.title, element("p", section.intro), *figures)
 
 
-def _figure(figure: Figure, draw: Draw) -> ET.Element:
+def section_element(name: str, title: str, *parts: ET.Element | None) -> ET.Element:
+    """Return parts under a heading with an id."""
+    return element("section", element("h2", title, id=name), *parts, aria_labelledby=name)
+
+
+def figure_element(figure: Figure, draw: Draw) -> ET.Element:
+    """Return a figure: its finding, its chart, the same in words, and its data."""
     name = figure.name
     caption = element(
         "figcaption",
@@ -270,35 +280,38 @@ def _data(figure: Figure, tables: Sequence[Table]) -> ET.Element:
     return element(
         "details",
         element("summary", f"Data: {figure.subject} ({number(rows)} rows)"),
-        *(_table(table) for table in tables),
+        *(table_element(table.caption, table.columns, table.rows) for table in tables),
     )
 
 
-def _table(table: Table) -> ET.Element:
+def table_element(
+    caption: str, columns: Sequence[str], rows: Sequence[Sequence[Child]]
+) -> ET.Element:
+    """Return a table; a column whose name ends in ``#`` is set to the right."""
     sides: list[dict[str, str]] = [
-        {"class_": "number"} if column.endswith("#") else {} for column in table.columns
+        {"class_": "number"} if column.endswith("#") else {} for column in columns
     ]
     heads = [
         element("th", column.removesuffix("#"), scope="col", **side)
-        for column, side in zip(table.columns, sides, strict=True)
+        for column, side in zip(columns, sides, strict=True)
     ]
-    rows = [
+    cells = [
         element(
             "tr",
             *(element("td", cell, **side) for cell, side in zip(row, sides, strict=True)),
         )
-        for row in table.rows
+        for row in rows
     ]
     return element(
         "div",
         element(
             "table",
-            element("caption", table.caption),
+            element("caption", caption),
             element("thead", element("tr", *heads)),
-            element("tbody", *rows),
+            element("tbody", *cells),
         ),
         class_="scrolled",
         tabindex="0",
         role="region",
-        aria_label=table.caption,
+        aria_label=caption,
     )
