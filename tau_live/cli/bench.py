@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tau_live.cli.bench_operations import drill, gate, ops
-from tau_live.cli.options import enabled_or_refuse, epilog, json_option, settings_of, store_option
+from tau_live.cli.bench_publication import archive, gc_reports, index, keeping_options, publish
+from tau_live.cli.options import (
+    enabled_or_refuse,
+    epilog,
+    json_option,
+    root_of,
+    root_option,
+    settings_of,
+    store_option,
+)
 from tau_live.cli.output import (
     facts_of,
     plural,
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from tau_live.evidence.artifacts import Root
     from tau_live.evidence.proving import Proved
     from tau_live.evidence.records import Inputs, Role
+    from tau_live.evidence.reports import Keeping
     from tau_live.evidence.validation import Validation
 
 TOO_FEW = 4
@@ -39,14 +49,6 @@ SHOWN = 20
 
 DEMO_ROOT = Path(".tau/bench-demo")
 
-root_option = click.option(
-    "--root",
-    "folder",
-    metavar="DIR",
-    default=Path(),
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The project: all paths in artifacts begin there.  [default: the current folder]",
-)
 run_id_option = click.option("--run-id", required=True, metavar="ID", help="Such as m24-route-7.")
 workers_option = click.option(
     "--workers",
@@ -55,15 +57,6 @@ workers_option = click.option(
     type=click.IntRange(1, 64),
     help="How many episodes are executed at once.",
 )
-
-
-def root_of(folder: Path) -> "Root":
-    """Return the project of a command. Raises: TauLiveError."""
-    from tau_live.evidence.artifacts import Root
-
-    if not folder.is_dir():
-        raise TauLiveError(f"--root {folder} is no folder")
-    return Root(folder)
 
 
 @contextmanager
@@ -277,16 +270,17 @@ def run(  # noqa: PLR0913  # its options
 
 @bench.command(epilog=epilog("bench compare", "tau-live bench compare --run-id m24-route-7"))
 @run_id_option
+@keeping_options
 @root_option
 @json_option
-def compare(*, run_id: str, folder: Path, as_json: bool) -> None:
+def compare(*, run_id: str, keeping: "Keeping | None", folder: Path, as_json: bool) -> None:
     """Write the reports of a run: baseline, trained, significance and safety regression."""
     from tau_live.evidence.artifacts import plain
     from tau_live.evidence.proving import compare as compare_roles
     from tau_live.evidence.records import read_inputs
 
     root = root_of(folder)
-    _, reports = compare_roles(root, read_inputs(root, run_id))
+    _, reports = compare_roles(root, read_inputs(root, run_id), keeping=keeping)
     own = reports.significance.significance
     if as_json:
         print_json(plain(reports.significance))
@@ -302,15 +296,21 @@ def compare(*, run_id: str, folder: Path, as_json: bool) -> None:
 )
 @click.argument("runs", nargs=-1, required=True, metavar="RUN_ID...")
 @click.option("--run-id", required=True, metavar="ID", help="The id of the summary.")
+@keeping_options
 @root_option
 @json_option
-def summary(*, runs: tuple[str, ...], run_id: str, folder: Path, as_json: bool) -> None:
+def summary(
+    *, runs: tuple[str, ...], run_id: str, keeping: "Keeping | None", folder: Path, as_json: bool
+) -> None:
     """Write a summary of several runs, with p-values adjusted for being several."""
     from tau_live.evidence.artifacts import plain, timestamp
+    from tau_live.evidence.reports import DEFAULT_KEEPING
     from tau_live.evidence.summary import summary_of, write_summary
 
     root = root_of(folder)
-    found = summary_of(root, run_id, runs, timestamp(time.time()))
+    found = summary_of(
+        root, run_id, runs, timestamp(time.time()), keeping=keeping or DEFAULT_KEEPING
+    )
     path = write_summary(root, found)
     if as_json:
         print_json(plain(found))
@@ -357,16 +357,22 @@ def exit_code(reason_codes: list[str]) -> int:
 @bench.command(epilog=epilog("bench prove", "tau-live bench prove --run-id m24-route-7"))
 @run_id_option
 @workers_option
+@keeping_options
 @root_option
 @store_option
 @json_option
-def prove(*, run_id: str, workers: int, folder: Path, path: Path | None, as_json: bool) -> None:
+def prove(
+    *, run_id: str, workers: int, keeping: "Keeping | None", folder: Path, path: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Execute what is missing, compare, and write a proof that is validated with the store."""
     from tau_live.evidence.proving import prove as prove_run
 
     settings, root = settings_of(path), root_of(folder)
     with importing_from(root), _shown("episodes", quiet=as_json) as show:
-        proved = prove_run(root, run_id, settings=settings, workers=workers, show=show)
+        proved = prove_run(
+            root, run_id, settings=settings, workers=workers, show=show, keeping=keeping
+        )
     _print_proof(proved, as_json=as_json)
 
 
@@ -525,5 +531,5 @@ def template(*, kind: str) -> None:
     click.echo(json.dumps(template_of(known[kind]), indent=2))
 
 
-for command in (drill, gate, ops):
+for command in (drill, gate, ops, publish, archive, gc_reports, index):
     bench.add_command(command)

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.options import epilog, json_option
+from tau_live.cli.options import epilog, json_option, root_of, root_option
 from tau_live.cli.output import print_json, printable
-
-root_option = click.option(
-    "--root", "folder", metavar="DIR", default=Path(), show_default="the current folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The project folder; all paths in artifacts begin there.",
-)  # fmt: skip
 
 
 @click.command(
@@ -39,10 +33,10 @@ def drill(ctx: click.Context, *, run_id: str, state_dir: str, folder: Path, as_j
     random moment of one. The artifact and its evidence are written to tasks/reports, whatever came
     of it, and checked. Exit code 1 means that the drill has failed.
     """
-    from tau_live.evidence.artifacts import Names, Root, parse, plain
+    from tau_live.evidence.artifacts import Names, parse, plain
     from tau_live.evidence.drill import drill_faults, run_drill
 
-    root, path = Root(folder), Names(run_id).drill
+    root, path = root_of(folder), Names(run_id).drill
     found = run_drill(
         root, run_id, state_dir, environ=os.environ,
         progress=lambda line: click.echo(line, err=True),
@@ -101,11 +95,11 @@ def ops(  # noqa: PLR0913  # its options
     rollback within a second; a subject with a planted regression is refused; a drill passes; the
     proof is valid, and a forged copy of it is not.
     """
-    from tau_live.evidence.artifacts import Root, plain
+    from tau_live.evidence.artifacts import plain
     from tau_live.evidence.operations import run_operations
 
     found = run_operations(
-        Root(folder), run_id, state_dir, proof=proof, runbooks=runbooks, environ=os.environ,
+        root_of(folder), run_id, state_dir, proof=proof, runbooks=runbooks, environ=os.environ,
         progress=lambda line: click.echo(line, err=True),
     )  # fmt: skip
     if as_json:
@@ -138,12 +132,12 @@ def gate(  # noqa: PLR0913  # its options
     incident_playbook: str, folder: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Write the bundle that decides: benchmark, safety, operations and runbooks, each validated."""
-    from tau_live.evidence.artifacts import Names, Root, plain
+    from tau_live.evidence.artifacts import Names, plain
     from tau_live.evidence.gate import Sources, write_gate
     from tau_live.evidence.operations import artifact_of
 
     sources = Sources(proof, artifact_of(ops_run_id), operator_runbook, incident_playbook)
-    found = write_gate(Root(folder), run_id, sources)
+    found = write_gate(root_of(folder), run_id, sources)
     if as_json:
         print_json(plain(found))
     else:

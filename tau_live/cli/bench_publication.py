@@ -2,13 +2,21 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from tau_live.cli.options import epilog, json_option, settings_of, store_option
+from tau_live.cli.options import (
+    epilog,
+    json_option,
+    root_of,
+    root_option,
+    settings_of,
+    store_option,
+)
 from tau_live.cli.output import print_json, printable, when
 from tau_live.core.errors import TauLiveError
 
@@ -17,14 +25,6 @@ if TYPE_CHECKING:
     from tau_live.evidence.publication import Move, Purge
     from tau_live.evidence.validation import Checked
 
-root_option = click.option(
-    "--root",
-    "folder",
-    metavar="DIR",
-    default=Path(),
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The project: all paths in artifacts begin there.  [default: the current folder]",
-)
 now_option = click.option(
     "--now",
     metavar="TIME",
@@ -33,24 +33,55 @@ now_option = click.option(
 )
 
 
+Callback = TypeVar("Callback", bound=Callable[..., None])
+
+
+def keeping_options(callback: Callback) -> Callback:
+    """Add the options of retention, as ``keeping``; ``None`` if none of them is given."""
+
+    @wraps(callback)
+    def with_keeping(
+        *, retention: str | None, retain_days: int | None, archive_after_days: int | None,
+        **others: object,
+    ) -> None:  # fmt: skip
+        from tau_live.evidence.reports import Keeping
+
+        given = {
+            "policy": retention, "retain_days": retain_days,
+            "archive_after_days": archive_after_days,
+        }  # fmt: skip
+        chosen = {name: value for name, value in given.items() if value is not None}
+        keeping = Keeping(**chosen) if chosen else None  # type: ignore[arg-type]  # each of its kind
+        callback(keeping=keeping, **others)
+
+    command = click.option(
+        "--retention", type=click.Choice(["archive-then-purge", "retain-only"]),
+        help="What becomes of the reports.  [default: archive-then-purge]",
+    )(with_keeping)  # fmt: skip
+    command = click.option(
+        "--retain-days", type=int, metavar="DAYS", help="Until they may go.  [default: 365]"
+    )(command)
+    return click.option("--archive-after-days", type=int, metavar="DAYS", help="[default: 30]")(
+        command
+    )  # type: ignore[return-value]  # click's commands take keywords alone
+
+
 def checked_against(folder: Path, path: Path | None, *, changes: bool) -> "Checked":
     """Return what reports are checked against: the project, and its store if there is one.
 
     Raises:
         TauLiveError: The project is no folder, or a setting is wrong.
     """
-    from tau_live.evidence.artifacts import Root
     from tau_live.evidence.validation import Checked
     from tau_live.store.sealing import key_in
 
-    if not folder.is_dir():
-        raise TauLiveError(f"--root {folder} is no folder")
+    root = root_of(folder)
     settings = settings_of(path, changes=changes)
     if not settings.store.exists():
         if path is not None:
             raise TauLiveError(f"there is no store {path}")
-        return Checked(Root(folder))
-    return Checked(Root(folder), settings=settings, key=key_in(settings.audit_key_file))
+        return Checked(root)
+    return Checked(root, settings=settings, key=key_in(settings.audit_key_file))
 
 
 def _line(move: "Move") -> str:

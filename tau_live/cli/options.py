@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -31,6 +31,9 @@ from tau_live.record.pipeline import LEFT_OUT
 from tau_live.store.files import files_of
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
+
+if TYPE_CHECKING:
+    from tau_live.evidence.artifacts import Root
 
 AUDIT = "audit"
 """The event under which redactors get reasons."""
@@ -66,7 +69,24 @@ store_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="The store's file.  [default: TAU_LIVE_RL_STORE]",
 )
+root_option = click.option(
+    "--root",
+    "folder",
+    metavar="DIR",
+    default=Path(),
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The project: all paths in artifacts begin there.  [default: the current folder]",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, on one line.")
+
+
+def root_of(folder: Path) -> "Root":
+    """Return the project of a command. Raises: TauLiveError."""
+    from tau_live.evidence.artifacts import Root
+
+    if not folder.is_dir():
+        raise TauLiveError(f"--root {folder} is no folder")
+    return Root(folder)
 
 
 def run_default(

@@ -283,13 +283,22 @@ def _roles(facts: RunFacts) -> ET.Element:
 
 
 def _safety(facts: RunFacts) -> ET.Element:
-    differing = facts.reports.safety.diagnostics
+    own = facts.reports.safety.diagnostics
+    differing = own.by_case
     rows = [(case, *map(exact, sides)) for case, sides in differing.items()]
     caption = "Mean penalties of cases that differ"
     table = table_element(caption, ("case", "baseline#", "trained#"), rows)
     summary = element("summary", f"{caption} ({len(rows):,} rows)")
     return section_element(
         "safety", "Safety by case",
+        *(
+            element(
+                "p",
+                f"The {name} subject was unsafe in {side.unsafe:,} of "
+                f"{plural(side.pairs, 'pair')}: at most {side.upper_bound:.1%} of all cases, with 95 % confidence.",
+            )
+            for name, side in (("baseline", own.baseline), ("trained", own.trained))
+        ),
         element("p", f"The mean safety penalties of {plural(len(rows), 'case')} differ." if rows
                 else "No case has another mean safety penalty than before."),
         element("details", summary, table) if rows else None,

@@ -13,7 +13,13 @@ from tau_live.evidence.artifacts import (
     digest,
     parse,
 )
-from tau_live.evidence.comparison import Evidence, Reports, read_evidence, reports_of
+from tau_live.evidence.comparison import (
+    Evidence,
+    Reports,
+    read_evidence,
+    reports_of,
+    significance_of,
+)
 from tau_live.evidence.proof import Proof
 from tau_live.evidence.records import ROLES, Inputs, read_inputs
 from tau_live.evidence.reports import KINDS, SignificanceReport
@@ -114,7 +120,7 @@ def read_run(root: Root, run_id: str) -> RunFacts:
     checked = names.report("significance") if proof is None else names.proof
     return RunFacts(
         evidence,
-        reports_of(evidence, made_at),
+        reports_of(evidence, significance_of(evidence), made_at),
         proof,
         validate(root.place(checked), Checked(root)),
         list(_files(root, inputs, proof)),
