@@ -195,7 +195,8 @@ def collect(files: Sequence[str], root: Path) -> set[str]:
         timeout=COLLECT_S, check=False,
     )  # fmt: skip
     if done.returncode:
-        print(f"pytest did not collect all tests:\n{done.stdout}{done.stderr}", file=sys.stderr)
+        end = f"{done.stdout}{done.stderr}"[-2_000:]
+        print(f"pytest did not collect all tests:\n{end}", file=sys.stderr)
     return {line for line in done.stdout.splitlines() if "::" in line}
 
 

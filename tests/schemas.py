@@ -13,7 +13,21 @@ from typing import Any
 import msgspec
 
 from tau_live.cli.json_keys import KEYS
-from tau_live.evidence import artifacts, payloads, proof, records, reports, suites
+from tau_live.evidence import (
+    artifacts,
+    drill,
+    gate,
+    index,
+    operations,
+    payloads,
+    proof,
+    records,
+    reports,
+    suites,
+    summary,
+)
+from tau_live.evidence.drill import documents as drill_documents
+from tau_live.evidence.operations import documents as operations_documents
 from tau_live.rl import criteria, stability
 
 FOLDER = Path(__file__).parents[1] / "docs/schemas"
@@ -51,7 +65,7 @@ WORDS = """
     run_state model_ref store_path config_digest phase reason_code error principal lifecycle_state
     resource
     reward_made_up queue family generated_at inputs_sha256 level message pointer problems
-    proof_sha256 report_kind seed_kind suite_id suite_version torn
+    proof_sha256 report_kind seed_kind overall_status suite_id suite_version torn
     action advice algorithm answer applied arm audit changed check children chosen code column
     comment decision_id default detail diff direction doubts error_message error_type event
     execution file files format found fragment gate head help host imported key key_id kind label
@@ -141,7 +155,11 @@ EXACT: Mapping[str, object] = {
 }
 """What the name of a key alone does not tell; by its path, or the command and its path."""
 
-ALWAYS: Mapping[str, list[str]] = {"top": ["at", "problem", "store"], "bench validate": []}
+ALWAYS: Mapping[str, list[str]] = {
+    "top": ["at", "problem", "store"],
+    "bench validate": [],
+    "bench index": [],
+}
 """What alone is always told by a command that prints less where something is wrong, or several."""
 
 NO_OBJECT = {
@@ -167,8 +185,16 @@ ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
     "evidence significance report": reports.SignificanceReport,
     "evidence safety report": reports.SafetyReport,
     "evidence proof": proof.Proof,
+    "evidence summary": summary.Summary,
+    "evidence drill": drill.Drill,
+    "evidence operations": operations.Operations,
+    "evidence gate": gate.Gate,
+    "evidence index": index.Index,
 }
-MODULES = (payloads, artifacts, suites, records, reports, proof, criteria, stability)
+MODULES = (
+    payloads, artifacts, suites, records, reports, proof, criteria, stability, summary, gate, index,
+    drill_documents, operations_documents,
+)  # fmt: skip
 """The modules with the structs of payloads and artifacts."""
 
 MAY_LACK = (suites.Case, *vars(payloads).values())
@@ -191,7 +217,7 @@ def struct_schema(name: str, kind: type[msgspec.Struct]) -> Schema:
         [kind], ref_template="#/$defs/{name}", schema_hook=lambda _: {"title": "any JSON value"}
     )
     for title, part in parts.items():
-        _describe(part, owner_of(title))
+        _describe(part, owner_of(title, part))
     own = parts.pop(kind.__name__)
     return {
         "$schema": DRAFT,
@@ -201,9 +227,20 @@ def struct_schema(name: str, kind: type[msgspec.Struct]) -> Schema:
     }
 
 
-def owner_of(name: str) -> type:
-    """Return the struct or dataclass of a name."""
-    found: type = next(getattr(module, name) for module in MODULES if hasattr(module, name))
+def owner_of(name: str, part: dict[str, Any]) -> type:
+    """Return the struct or dataclass of a name, which has the properties of a schema."""
+    properties = part.get("properties", {}).keys()
+    found: type = next(
+        owner
+        for module in MODULES
+        if isinstance(owner := getattr(module, name, None), type)
+        and properties
+        <= {
+            key.removesuffix("_")
+            for base in owner.__mro__
+            for key in vars(base).get("__annotations__", {})
+        }
+    )
     return found
 
 

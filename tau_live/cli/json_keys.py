@@ -603,13 +603,10 @@ BENCH_PUBLICATION: Mapping[str, Keys] = {
         "entries[].pass": "whether no criterion fails; null of a report of one role",
         "entries[].archive_due": "from when it is archived; null if it stays where it is",
         "entries[].purge_due": "from when it may be purged",
-        "invalid[].path": "a file among them that is no valid report",
-        "invalid[].reason": "the code of what is wrong, and a sentence",
-    },
-    "bench index --quality": {
-        "scanned": "files that were looked at",
+        "invalid**": "files among them that are no valid reports, each with path and reason; with "
+        "`--quality` how many",
+        "scanned": "with `--quality`: files that were looked at",
         "valid": "those that are valid reports",
-        "invalid": "those that are not",
         "invalid_ratio": "the share of those that are not",
         "pass": "whether nothing speaks against it",
         "reason_codes[]": "no_valid_artifacts, below_min_valid_entries, invalid_ratio_exceeded",
@@ -619,6 +616,49 @@ BENCH_PUBLICATION: Mapping[str, Keys] = {
 
 
 KEYS: Mapping[str, Keys] = {
+    **BENCH_PUBLICATION,
+    "bench summary": {
+        "schema_version": "1",
+        "report_kind": "summary",
+        "run_id": "the id of the summary",
+        "generated_at": "when it was made, RFC 3339, UTC",
+        "runs**": "each with its suite, digests, pairs, p-value and verdict",
+        "holm**": "p-values, adjusted for being several",
+        "counts**": "runs, passed and smoke",
+        "publication**": "report_path and archive_path",
+        "retention**": "how long it is kept",
+    },
+    "bench repeatability": {
+        "case_reports**": "min, max, range and within_tolerance of each case",
+        "max_observed_range": "the largest range, in units of reward",
+        "tolerance": "the largest that a case may have",
+        "within_tolerance": "whether no case goes beyond",
+    },
+    "bench drill": {
+        "path": "the artifact",
+        "run_id": "its id",
+        "pass": "whether nothing is wrong with it",
+        "outcome**": "what was lost, doubled and compared",
+        "errors**": "what is wrong: code, pointer and message",
+    },
+    "bench ops": {
+        "schema_version": "1",
+        "run_id": "its id",
+        "generated_at": "when it was made, RFC 3339, UTC",
+        "overall_status": "pass or fail",
+        "checks**": "each with its command, status, exit code, duration and log",
+        "runbook_evidence**": "the runbooks and their digests",
+    },
+    "bench gate": {
+        "schema_version": "1",
+        "run_id": "its id",
+        "generated_at_epoch_ms": "when it was made",
+        "benchmark**": "whether the proof passes",
+        "safety**": "whether nothing became less safe",
+        "operations**": "whether controls and recovery are proven",
+        "runbooks**": "the runbooks and their digests",
+        "decision**": "the verdict with its reasons",
+    },
     "optimize": {**OPTIMIZATION, **_OPTIMIZATION_REPORT},
     "optimize list": {f"runs[].{key}": meaning for key, meaning in OPTIMIZATION.items()},
     "optimize show": {

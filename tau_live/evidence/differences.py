@@ -8,7 +8,7 @@ from tau_live.evidence.artifacts import Fault
 
 TOLERANCE = 1e-9
 
-_CODES: tuple[tuple[str, str], ...] = (
+CODES: tuple[tuple[str, str], ...] = (
     (r"/(inputs_sha256|run_id|suite)$", "inputs_mismatch"),
     (r"/records_sha256/", "artifact_hash_mismatch"),
     (r"/holm(/|$)", "holm_mismatch"),
@@ -62,7 +62,7 @@ def differences(
         for place, (own, other) in enumerate(zip(document, wanted, strict=True)):
             yield from differences(own, other, f"{at}/{place}", drawn=drawn)
     elif not _same(document, wanted, drawn if "/delta_ci_" in at else TOLERANCE):
-        code = next((code for pattern, code in _CODES if re.search(pattern, at)), "mean_mismatch")
+        code = next((code for pattern, code in CODES if re.search(pattern, at)), "mean_mismatch")
         yield Fault(code, at, f"must be {wanted!r}, got {document!r}"[:300])
 
 

@@ -37,6 +37,9 @@ CHANGING = {
         f"optimize {verb}": ["optimize", verb, "--reason", "why"]
         for verb in ("pause", "resume", "cancel", "rollback")
     },
+    "bench publish": ["bench", "publish", "--run-id", "m24-a"],
+    "bench archive": ["bench", "archive"],
+    "bench gc": ["bench", "gc"],
     "optimize status": ["optimize", "status"],
     "optimize worker": ["optimize", "worker"],
 }
@@ -47,6 +50,10 @@ ONLY_READING = {
     "evaluate", "power", "export", "config", "verify", "doctor", "report", "init",
     "alerts list", "alerts test", "metrics", "completion",
     "optimize list", "optimize show", "optimize prompts", "optimize aliases",
+    *(f"bench {verb}" for verb in (
+        "suite list", "suite check", "freeze", "run", "compare", "prove", "demo", "validate",
+        "template", "report", "summary", "repeatability", "index", "drill", "ops", "gate",
+    )),
 }  # fmt: skip
 """What changes nothing, or nothing of a store (`autostart`, `init`, `run`, `demo`)."""
 

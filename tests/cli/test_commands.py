@@ -43,7 +43,11 @@ EVERY = dict(walked(main, "tau-live"))
 
 WITHOUT_STORE = (
     "tau-live run", "tau-live autostart", "tau-live init", "tau-live completion", "tau-live power",
-    "tau-live optimize worker", "tau-live optimize aliases",
+    "tau-live optimize worker", "tau-live optimize aliases", "tau-live bench suite",
+    *(f"tau-live bench {verb}" for verb in (
+        "suite list", "suite check", "compare", "report", "summary", "repeatability", "demo",
+        "drill", "ops", "gate", "template",
+    )),
 )  # fmt: skip
 """What one looks after no store with."""
 

@@ -75,7 +75,8 @@ CALLS: Mapping[str, Sequence[str]] = {
 }
 WITHOUT_STORE = {"autostart status", "init", "power", "bench suite list", "bench suite check"}
 BENCH = {f"bench {verb}" for verb in (
-    "freeze", "run", "compare", "prove", "demo", "report", "validate",
+    "freeze", "run", "compare", "prove", "demo", "report", "validate", "summary", "repeatability",
+    "publish", "archive", "gc", "index", "drill", "ops", "gate",
 )}  # fmt: skip
 ELSEWHERE = {"policy undo", "report", *BENCH}
 """Need a store that has learned, or a run: ``test_report`` and ``test_bench`` have their keys."""

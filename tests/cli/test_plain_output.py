@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.test_commands import EVERY
-from tests.cli.test_keys import CALLS, WITHOUT_STORE, make_inputs
+from tests.cli.test_keys import BENCH, CALLS, WITHOUT_STORE, make_inputs
 
 MORE = {
     "alerts": ["alerts"], "completion": ["completion", "zsh"], "gate": ["gate"],
@@ -22,7 +22,8 @@ ALL = {**CALLS, **MORE, "metrics": ["metrics"]}
 WITHOUT = WITHOUT_STORE | {"completion", "gate", "policy", "--help", "unknown", "alerts"}
 NOT_RUN = {"tau-live policy undo", "tau-live demo", "tau-live run", "tau-live report",
            "tau-live autostart enable", "tau-live autostart disable",
-           "tau-live optimize worker", "tau-live optimize aliases"}  # fmt: skip
+           "tau-live optimize worker", "tau-live optimize aliases", "tau-live bench suite",
+           *(f"tau-live {command}" for command in BENCH), "tau-live bench template"}  # fmt: skip
 """Learns for a minute, needs an order, runs something else, changes the environment, or draws."""
 
 STEERING = re.compile(r"[^\n\x20-\x7e\u00a0-\uffff]")

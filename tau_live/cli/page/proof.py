@@ -295,7 +295,8 @@ def _safety(facts: RunFacts) -> ET.Element:
             element(
                 "p",
                 f"The {name} subject was unsafe in {side.unsafe:,} of "
-                f"{plural(side.pairs, 'pair')}: at most {side.upper_bound:.1%} of all cases, with 95 % confidence.",
+                f"{plural(side.pairs, 'pair')}: at most {side.upper_bound:.1%} of all cases, "
+                "with 95 % confidence.",
             )
             for name, side in (("baseline", own.baseline), ("trained", own.trained))
         ),
