@@ -152,6 +152,22 @@ EXACT: Mapping[str, object] = {
     "bench freeze:model_ref": ["string", "null"],
     "bench run:executed": "integer",
     "bench report:page": "string",
+    **{f"bench {verb}:moves[].to": ["string", "null"] for verb in ("publish", "archive", "gc")},
+    **{
+        f"bench index:entries[].{name}": ["string", "null"]
+        for name in ("archive_path", "archive_due", "purge_due")
+    },
+    "bench index:entries[].pass": ["boolean", "null"],
+    "bench index:scanned": "integer",
+    "bench index:valid": "integer",
+    "bench index:invalid_ratio": "number",
+    "bench index:pass": "boolean",
+    "bench index:reason_codes[]": "string",
+    "bench repeatability:max_observed_range": "number",
+    "bench repeatability:tolerance": "number",
+    "bench repeatability:within_tolerance": "boolean",
+    "bench drill:pass": "boolean",
+    "bench gate:generated_at_epoch_ms": "integer",
 }
 """What the name of a key alone does not tell; by its path, or the command and its path."""
 

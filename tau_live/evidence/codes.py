@@ -130,5 +130,17 @@ FAULTS: Mapping[str, str] = {
     "proof_hash_mismatch": "The digest of the proof is not that of its other fields.",
     "proof_hmac_mismatch": "The signature was not made with the audit key.",
     "unknown_key_id": "The signature is of another audit key.",
+    "already_published": "Another content is published under that path.",
+    "wrong_suffix": "A file of a drill has another ending than its kind.",
+    "evidence_hash_mismatch": "A log or snapshot of a drill is not the one whose digest is named.",
+    "not_killed": "Nothing was in flight, or the process did not end by signal 9.",
+    "not_resumed": "What was in flight is not in the events after the restart.",
+    "rows_lost": "A row that the control has is missing.",
+    "rows_doubled": "A row is there twice.",
+    "policy_differs": "The policy is not the control's.",
+    "wrong_resume_status": "`resume_status` is not `succeeded`.",
+    "wrong_reason_code": "`recovery_reason_code` is not `job_recovered_after_restart`.",
+    "operations_failed": "A check of operations has failed, or a runbook is missing.",
+    "gate_flag_mismatch": "A flag of a gate bundle is not what the artifact it names gives.",
 }
 """Every code of a validation, in the order in which they are looked for."""

@@ -257,7 +257,7 @@ def run(
     total = inputs.episodes * len(roles)
     done = total - len(todo)
     show(done, total)
-    with ThreadPoolExecutor(workers, thread_name_prefix="tau-live-episodes") as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix="tau-live-cases") as pool:
         futures = [pool.submit(runner.execute, role, episode) for role, episode in todo]
         try:
             for future in as_completed(futures):

@@ -37,7 +37,7 @@ CHANGING = {
         f"optimize {verb}": ["optimize", verb, "--reason", "why"]
         for verb in ("pause", "resume", "cancel", "rollback")
     },
-    "bench publish": ["bench", "publish", "--run-id", "m24-a"],
+    "bench publish": ["bench", "publish", __file__],
     "bench archive": ["bench", "archive"],
     "bench gc": ["bench", "gc"],
     "optimize status": ["optimize", "status"],

@@ -23,7 +23,8 @@ WITHOUT = WITHOUT_STORE | {"completion", "gate", "policy", "--help", "unknown", 
 NOT_RUN = {"tau-live policy undo", "tau-live demo", "tau-live run", "tau-live report",
            "tau-live autostart enable", "tau-live autostart disable",
            "tau-live optimize worker", "tau-live optimize aliases", "tau-live bench suite",
-           *(f"tau-live {command}" for command in BENCH), "tau-live bench template"}  # fmt: skip
+           "tau-live bench suite check", "tau-live bench suite list", "tau-live bench template",
+           *(f"tau-live {command}" for command in BENCH)}  # fmt: skip
 """Learns for a minute, needs an order, runs something else, changes the environment, or draws."""
 
 STEERING = re.compile(r"[^\n\x20-\x7e\u00a0-\uffff]")

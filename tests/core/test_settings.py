@@ -61,6 +61,7 @@ OTHER_VALUES = {
     "retention_rollouts": ("1000", 1000),
     "retention_mb": ("500", 500.0),
     "lease_ttl_s": ("5", 5.0),
+    "require_proof": ("1", True),
     "cost_limit": ("0.05", 0.05),
     "missing_reward_limit": ("0.5", 0.5),
     "entropy_floor": ("0.1", 0.1),
