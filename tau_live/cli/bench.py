@@ -86,7 +86,7 @@ def bench() -> None:
 # Suites
 
 
-@bench.group("suite")
+@bench.group("suite", epilog=epilog("bench suite", "tau-live bench suite list"))
 def suite() -> None:
     """List or check suites."""
 

@@ -130,5 +130,18 @@ FAULTS: Mapping[str, str] = {
     "proof_hash_mismatch": "The digest of the proof is not that of its other fields.",
     "proof_hmac_mismatch": "The signature was not made with the audit key.",
     "unknown_key_id": "The signature is of another audit key.",
+    "already_published": "The place where a report is published holds another content.",
+    "wrong_suffix": "Drill: a file has another ending than its kind.",
+    "evidence_missing": "Drill: a log or a snapshot is not there.",
+    "evidence_hash_mismatch": "Drill: a log or a snapshot is not the one whose digest is named.",
+    "not_killed": "Drill: nothing was killed by SIGKILL while work was in flight.",
+    "not_resumed": "Drill: what was in flight does not go on after the restart.",
+    "wrong_resume_status": "Drill: the resumed work has another status than `succeeded`.",
+    "wrong_reason_code": "Drill: the recovery has another reason code.",
+    "rows_lost": "Drill: rows that were acknowledged are lost.",
+    "rows_doubled": "Drill: rows are there twice.",
+    "policy_differs": "Drill: the policy is not that of the control.",
+    "operations_failed": "Operational proof: a check has failed.",
+    "gate_flag_mismatch": "Gate: a flag is not what the artifact behind it gives.",
 }
 """Every code of a validation, in the order in which they are looked for."""

@@ -16,7 +16,7 @@ from tau_live.core import events
 from tau_live.core.reasons import SENTENCES, WhyNot
 from tau_live.core.settings import SETTINGS
 from tau_live.evidence.codes import FAULTS, REASONS
-from tau_live.evidence.validation import _CODES as CODES  # the codes of figures that differ
+from tau_live.evidence.differences import _CODES as CODES  # of figures that differ
 from tests.docs.blocks import pages, prose
 from tests.docs.conftest import ROOT
 from tests.generated import commands_with_help, hook_functions
