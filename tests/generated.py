@@ -302,7 +302,7 @@ EVIDENCE: Mapping[type, Sequence[type]] = {
                          reports.Metrics, reports.Publication, reports.Retention),
     reports.SignificanceReport: (reports.Significance, stability.SeedReproducibility,
                                  stability.SampleSizeSensitivity, stability.SampleSizePoint),
-    reports.SafetyReport: (),
+    reports.SafetyReport: (reports.Diagnostics, reports.SafetyEvents),
     proof.Proof: (proof.ProofSuite, proof.Proven, proof.ProofSignificance, proof.Artifacts,
                   artifacts.Reference, proof.SafetyBenchmark, proof.FailureAnalysis,
                   proof.Verification),

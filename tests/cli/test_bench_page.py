@@ -86,7 +86,13 @@ def test_every_figure_is_that_of_the_reports(project: Path) -> None:
 
     scalars = {name: value for name, value in own.items() if not isinstance(value, dict | list)}
     assert compared == {n: shown(v) for n, v in scalars.items() if n != "interpretation"}
-    assert unpaired == {name: shown(value) for name, value in own["unpaired_reference"].items()}
+    assert unpaired == {
+        f"{part} {name}".strip(): shown(value)
+        for part, figures in {"": own["unpaired_reference"], **own["unpaired_reference"]}.items()
+        if isinstance(figures, dict)
+        for name, value in figures.items()
+        if not isinstance(value, dict)
+    }
     for name in sides[0].keys() - {"dimensions"}:
         assert roles[name.replace("_", " ")] == [shown(one[name]) for one in sides]
     for name in sides[0]["dimensions"]:

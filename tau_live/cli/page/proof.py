@@ -1,7 +1,7 @@
 """The page of a run of ``tau-live bench``: its claim, its verdict, and its evidence."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -333,6 +333,15 @@ def _fields(of: object) -> list[tuple[str, object]]:
     return list(msgspec.to_builtins(of).items())
 
 
+def _flat(figures: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield figures with their names, those of parts behind the names of the parts."""
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name} ")
+        else:
+            yield before + name, _plain(value)
+
+
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -385,7 +394,7 @@ def _figures(own: Significance) -> ET.Element:
     left_out = {"seed_reproducibility", "sample_size_sensitivity", "interpretation",
                 "unpaired_reference", "reason_codes"}  # fmt: skip
     rows = [(name, _plain(value)) for name, value in _fields(own) if name not in left_out]
-    unpaired = [(name, _plain(value)) for name, value in (own.unpaired_reference or {}).items()]
+    unpaired = list(_flat(own.unpaired_reference or {}))
     tables = [table_element("The comparison", ("figure", "value#"), rows)]
     if unpaired:
         caption = "Figures that ignore pairs, for comparison only"
