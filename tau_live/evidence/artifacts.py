@@ -416,10 +416,11 @@ def _faults_of_fields(
     value: dict[str, object], kind: inspect.StructType | inspect.DataclassType, at: str
 ) -> Iterator[Fault]:
     fields = {field.encode_name: field for field in kind.fields}
+    is_struct = isinstance(kind, inspect.StructType)  # whose defaults are for our own code alone
     for name, field in fields.items():
         if name in value:
             yield from _check(value[name], field.type, at + _step(name), None)
-        elif field.required:
+        elif field.required or (is_struct and isinstance(field.default, int | str)):
             yield Fault("missing_field", at + _step(name), f"{name} is missing")
     for name in value.keys() - fields.keys():
         yield Fault("unknown_field", at + _step(name), f"{name} is no field of this artifact")

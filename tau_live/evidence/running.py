@@ -36,6 +36,7 @@ from tau_live.evidence.artifacts import (
     Fault,
     Names,
     Root,
+    check,
     digest,
     plain,
     timestamp,
@@ -55,6 +56,7 @@ from tau_live.evidence.records import (
     sealed_inputs,
 )
 from tau_live.evidence.subjects import (
+    AGENT,
     Made,
     Measured,
     Surroundings,
@@ -138,6 +140,9 @@ def freeze(root: Root, run_id: str, wanted: Frozen, *, store: Store, settings: S
         baseline=measured(wanted.baseline, around).subject,
         trained=measured(wanted.trained, around).subject,
     )
+    if subjects.baseline.policy_sha256 == subjects.trained.policy_sha256:
+        text = f"{wanted.baseline} and {wanted.trained} are one subject"
+        raise ArtifactError(Fault("same_policy", "/roles", text))
     per_seed = has_subject_per_seed(wanted.baseline) or has_subject_per_seed(wanted.trained)
     inputs = sealed_inputs(
         Inputs(
@@ -163,6 +168,9 @@ def freeze(root: Root, run_id: str, wanted: Frozen, *, store: Store, settings: S
             inputs_sha256="0" * 64,
         )
     )  # fmt: skip
+    faults = check(plain(inputs), Inputs)
+    if faults:
+        raise ArtifactError(*faults)
     root.write(names.inputs, inputs)
     return inputs
 
@@ -376,6 +384,11 @@ class Runner:
                 raise _NotScoredError
         return found[0]
 
+    def _is_own_code(self, own: Measured) -> bool:
+        """Return whether a user's function runs: its errors are not those of a provider."""
+        ref = self._inputs.model_ref
+        return own.subject.kind == "python" or (ref is not None and ref.startswith(AGENT))
+
     def _record(
         self, role: Role, case: Case, episode: Episode, attempt: "_Attempt", *, began: float,
         latency_ms: float,
@@ -408,7 +421,7 @@ class Runner:
                 made = _within(TIMEOUT_S, lambda: own.execute(case, episode))
                 break
             except Exception as error:  # the border to subjects
-                kind = classify(error, by_agent=own.subject.kind == "python")
+                kind = classify(error, by_agent=self._is_own_code(own))
                 if isinstance(kind, StoppedError):
                     raise kind from error
                 if kind is None or isinstance(error, _OverdueError):

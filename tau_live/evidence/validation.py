@@ -153,7 +153,12 @@ def validate(path: Path, against: Checked) -> Validation:
         faults += error.faults
     faults = sorted(dict.fromkeys(faults), key=lambda fault: (fault.pointer, fault.code))
     level: Level = "records" if against.settings is None else "store"
-    if level == "store" and against.re_execute and kind == "proof":
+    if (
+        level == "store"
+        and against.re_execute
+        and kind == "proof"
+        and _is_repeatable(path, against)
+    ):
         level = "re_executed"
     return Validation(
         path=str(path), kind=kind, valid=not faults, level=level, errors=faults[:MOST_FAULTS]
@@ -732,6 +737,17 @@ def _faults_of_re_execution(
                 continue
             if digest(output.text.encode()) != record.output_sha256:
                 yield Fault("re_execution_differs", at, f"gives {output.text!r} now")
+
+
+def _is_repeatable(path: Path, against: Checked) -> bool:
+    """Return whether an episode of a proof can be executed again."""
+    try:
+        proof = msgspec.convert(parse(against.root.read(against.root.relative(path))), Proof)
+        inputs = read_inputs(against.root, proof.run_id)
+    except (ArtifactError, msgspec.ValidationError):
+        return False
+    kinds = {inputs.subject(role).kind for role in ROLES}
+    return bool(kinds & DETERMINISTIC) and not uses_agent(inputs)
 
 
 def uses_agent(inputs: Inputs) -> bool:
