@@ -32,6 +32,9 @@ from tau_live.evidence.artifacts import (
 from tau_live.rl.criteria import Criteria
 
 Role = Literal["baseline", "trained"]
+MOST_EPISODES = 1_000_000
+"""Of one role; their records would be of a thousand megabytes."""
+
 ROLES: tuple[Role, Role] = ("baseline", "trained")
 
 
@@ -124,7 +127,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     generated_at: Timestamp
     suite: SuiteRef
     model_ref: str | None
-    episodes: Positive
+    episodes: Annotated[int, Meta(ge=1, le=MOST_EPISODES)]
     seeds: list[Annotated[int, Meta(ge=0)]]
     repeats: Positive
     temperature: NotNegative
@@ -225,13 +228,14 @@ class Episode(NamedTuple):
 
 def plan(inputs: Inputs) -> list[Episode]:
     """Return the episodes of a role, in their order, which is the same for both."""
-    places = [
-        (case, seed, repeat)
-        for case in range(inputs.suite.cases)
-        for seed in inputs.seeds
-        for repeat in range(inputs.repeats)
-    ]
-    return [Episode(number, *place) for number, place in enumerate(places)]
+    return [episode_at(inputs, number) for number in range(inputs.episodes)]
+
+
+def episode_at(inputs: Inputs, number: int) -> Episode:
+    """Return the episode of a number: cases first, then seeds, then repeats."""
+    rest, repeat = divmod(number, inputs.repeats)
+    case, seed = divmod(rest, len(inputs.seeds))
+    return Episode(number, case, inputs.seeds[seed], repeat)
 
 
 def sealed_inputs(inputs: Inputs) -> Inputs:

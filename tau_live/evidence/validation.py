@@ -44,7 +44,7 @@ from tau_live.evidence.records import (
     Inputs,
     Record,
     Role,
-    plan,
+    episode_at,
     read_inputs,
     read_records,
 )
@@ -334,7 +334,7 @@ def _faults_of_retention(document: JsonObject) -> Iterator[Fault]:
         yield Fault("bad_archive_after_days", "/retention/archive_after_days", text)
     try:
         wanted = timestamp(seconds_of(str(at)) + days * DAY_S)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):
         return
     if purge != wanted:
         text = f"must be generated_at and retain_days, {wanted}, got {purge!r}"
@@ -370,8 +370,9 @@ def _faults_of_figures(document: JsonObject, kind: str, against: Checked) -> Ite
         inputs = msgspec.convert(found, Inputs)
         if inputs.run_id != document["run_id"]:
             yield Fault("inputs_mismatch", "/run_id", "the frozen inputs are of another run")
-    yield from faults_of_inputs(inputs, root)
-    if kind == "inputs":
+    found = [*faults_of_inputs(inputs, root)]
+    yield from found
+    if kind == "inputs" or any(fault.code in _NO_PLAN for fault in found):
         return
     yield from _faults_of_run(document, kind, inputs, against)
 
@@ -410,6 +411,7 @@ def _faults_of_run(
         yield from _faults_of_re_execution(str(document["proof_sha256"]), evidence, suite, against)
 
 
+_NO_PLAN = frozenset({"planned_n_mismatch", "seed_mismatch"})
 _UNUSABLE = frozenset({"records_malformed", "records_duplicate_episode", "records_foreign_run"})
 
 
@@ -485,13 +487,12 @@ def _faults_of_records(own: Measured, inputs: Inputs, suite: Suite, role: Role) 
     if own.lines.torn:
         yield Fault("records_malformed", at, "the last line has no end")
     yield from _repeated(own.lines.records, at)
-    episodes = {episode.number: episode for episode in plan(inputs)}
     for record in own.lines.records:
-        episode = episodes.get(record.episode)
         where = f"{at}/{record.episode}"
-        if episode is None:
+        if record.episode >= inputs.episodes:
             yield Fault("records_count_mismatch", where, "is beyond the planned episodes")
         else:
+            episode = episode_at(inputs, record.episode)
             case = suite.cases[episode.case]
             yield from _faults_of_record(
                 record, inputs, case=case, episode=episode, role=role, at=where
@@ -720,15 +721,16 @@ def _faults_of_re_execution(
         for role in ROLES
         if inputs.subject(role).kind in DETERMINISTIC and not uses_agent(inputs)
         for record in evidence.of(role).records
-        if record.status == "scored" and suite.cases[plan_case(inputs, record.episode)].options
+        if record.status == "scored"
+        and suite.cases[episode_at(inputs, record.episode).case].options
     ]
     drawn = sorted(candidates, key=lambda one: digest(f"{seal}:{one.rollout_id}".encode()))
     with closing(store_of(settings, read_only=True)) as store:
         around = surroundings(against.root, store, settings, inputs)
         for record in drawn[: against.re_execute]:
             at = f"/records/{record.role}/{record.episode}"
-            case = suite.cases[plan_case(inputs, record.episode)]
-            episode = Episode(record.episode, 0, record.seed, record.repeat)
+            episode = episode_at(inputs, record.episode)
+            case = suite.cases[episode.case]
             try:
                 own = measured(record.subject, around)
                 output = own.execute(case, episode).output
@@ -753,8 +755,3 @@ def _is_repeatable(path: Path, against: Checked) -> bool:
 def uses_agent(inputs: Inputs) -> bool:
     """Return whether an agent would have to be executed."""
     return inputs.model_ref is not None and inputs.model_ref.startswith(AGENT)
-
-
-def plan_case(inputs: Inputs, episode: int) -> int:
-    """Return the index of an episode's case."""
-    return episode // (len(inputs.seeds) * inputs.repeats)
