@@ -191,7 +191,7 @@ def freeze(  # noqa: PLR0913  # its options
     from tau_live.evidence.artifacts import Names, as_kind, parse, plain, read_bytes
     from tau_live.evidence.running import Frozen, store_of
     from tau_live.evidence.running import freeze as freeze_inputs
-    from tau_live.evidence.subjects import AGENT
+    from tau_live.evidence.subjects import agent_ref
     from tau_live.rl.criteria import Criteria
 
     if agent is not None and model_ref is not None:
@@ -200,9 +200,11 @@ def freeze(  # noqa: PLR0913  # its options
     if criteria_file is not None:
         criteria = as_kind(parse(read_bytes(criteria_file, str(criteria_file))), Criteria)
     settings, root = settings_of(path), root_of(folder)
+    with importing_from(root):
+        model_ref = agent_ref(agent) if agent else model_ref
     wanted = Frozen(
         suite_name, baseline, trained, seeds, episodes=episodes, temperature=temperature,
-        model_ref=f"{AGENT}{agent}" if agent else model_ref, criteria=criteria,
+        model_ref=model_ref, criteria=criteria,
     )  # fmt: skip
     with importing_from(root), closing(store_of(settings)) as store:
         inputs = freeze_inputs(root, run_id, wanted, store=store, settings=settings)

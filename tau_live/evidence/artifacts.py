@@ -27,8 +27,11 @@ PROGRAM = "m24"
 
 REPORTS = "tasks/reports"
 MOST_BYTES = 64 * 2**20
+MOST_DEPTH = 64
 READABLE = 0o644
 DAY_S = 86_400
+SHOWN = 5
+"""Faults that an error names."""
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -51,13 +54,12 @@ Timestamp = Annotated[
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Confidence = Annotated[float, Meta(gt=0.0, lt=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
-Natural = Annotated[int, Meta(ge=0)]
-NotNegative = Annotated[float, Meta(ge=0.0)]
+Natural = Annotated[int, Meta(ge=0, le=2**53)]
+NotNegative = Annotated[float, Meta(ge=0.0, le=1e12)]
 
 Document = TypeVar("Document")
 
 _PLACEHOLDER: Final = "<fill in>"
-_NOT_FINITE = frozenset({"nan", "inf", "infinity"})
 
 
 class Fault(NamedTuple):
@@ -82,7 +84,11 @@ class ArtifactError(TauLiveError):
     """
 
     def __init__(self, *faults: Fault) -> None:
-        super().__init__("; ".join(f"{one.code}: {one.message}" for one in faults))
+        shown = [
+            f"{one.code}{' ' * bool(one.pointer)}{one.pointer}: {one.message}" for one in faults
+        ]
+        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+        super().__init__("; ".join(shown[:SHOWN]) + more)
         self.faults = faults
 
 
@@ -171,9 +177,10 @@ def timestamp(at: float) -> str:
 
 def seconds_of(text: str) -> int:
     """Return the epoch seconds of a time of artifacts. Raises: ValueError."""
-    if len(text) != 20:
+    at = timegm(strptime(text, TIME_FORMAT))
+    if timestamp(at) != text:  # a second of 61, or of one digit
         raise ValueError(f"must be a time as 2026-11-22T07:30:00Z, got {text!r}")
-    return timegm(strptime(text, TIME_FORMAT))
+    return at
 
 
 def month_of(text: str) -> str:
@@ -294,12 +301,30 @@ def parse(content: bytes) -> object:
         ArtifactError: ``not_json`` or ``duplicate_key``.
     """
     try:
-        return json.loads(content.decode(), object_pairs_hook=_unique)
+        document = json.loads(content.decode(), object_pairs_hook=_unique)
+        json.dumps(document, ensure_ascii=False).encode()  # finds halves of surrogates
+        _check_depth(document)
+        return document
     except _RepeatedKeyError as error:
         text = f"the key {error.args[0]!r} is given twice in an object"
         raise ArtifactError(Fault("duplicate_key", "", text)) from error
     except (ValueError, RecursionError) as error:
         raise ArtifactError(Fault("not_json", "", f"must be JSON: {error}"[:300])) from error
+
+
+def _check_depth(document: object) -> None:
+    """Raise a ``ValueError`` if a document is nested more deeply than any artifact."""
+    level = [document]
+    for _ in range(MOST_DEPTH):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -445,8 +470,7 @@ def _check_text(value: object, kind: inspect.StrType, at: str, code: str | None)
 def _check_number(
     value: object, kind: inspect.IntType | inspect.FloatType, at: str, code: str | None
 ) -> Iterator[Fault]:
-    is_text = isinstance(value, str) and value.strip().lstrip("+-").lower() in _NOT_FINITE
-    if is_text or (isinstance(value, float) and not math.isfinite(value)):
+    if not _is_finite(value):
         yield Fault("not_finite", at, f"must be a finite number, got {_shown(value)}")
         return
     types = (int,) if isinstance(kind, inspect.IntType) else (int, float)
@@ -463,9 +487,21 @@ def _check_number(
         yield Fault(code or "out_of_range", at, f"is out of range: {_shown(value)}")
 
 
+def _is_finite(value: object) -> bool:
+    """Return whether a value is no infinity and no NaN, also not as a text."""
+    if isinstance(value, str):
+        try:
+            return math.isfinite(float(value))
+        except ValueError:
+            return True  # a text, and no number at all
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 def _finite(value: object, at: str) -> Iterator[Fault]:
     if isinstance(value, float) and not math.isfinite(value):
         yield Fault("not_finite", at, f"must be a finite number, got {_shown(value)}")
+    elif type(value) is int and abs(value) > 2**63:
+        yield Fault("out_of_range", at, "is out of range")
     elif isinstance(value, dict):
         for key, own in value.items():
             yield from _finite(own, at + _step(key))

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from tau_live.evidence.artifacts import (
+    DAY_S,
     ArtifactError,
     Fault,
     Names,
@@ -304,6 +305,8 @@ def gate_faults(document: object, root: Root) -> list[Fault]:
         for at, reference in references.items():
             faults += [*_reference_faults(root, reference, at)]
         faults += [*_flag_faults(own, root)]
+        if own.generated_at_epoch_ms > 1000 * (time.time() + DAY_S):
+            faults.append(Fault("clock_order", "/generated_at_epoch_ms", "is in the future"))
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.pointer, fault.code))
 
 
@@ -336,6 +339,6 @@ def _flag_faults(own: Gate, root: Root) -> Iterator[Fault]:
     wanted = plain(gate_of(root, own.run_id, sources, at_ms=own.generated_at_epoch_ms))
     for group, fields in plain(own).items():
         for name, value in fields.items() if isinstance(fields, dict) else ():
-            if not name.endswith("_ref") and value != wanted[group][name]:
+            if value != wanted[group][name]:
                 text = f"is {value!r}, and the artifacts give {wanted[group][name]!r}"
                 yield Fault("gate_flag_mismatch", f"/{group}/{name}", text)

@@ -279,7 +279,8 @@ def files_of_shelf(root: Root) -> list[str]:
     """Return the files among published and archived reports, by path."""
     found = root.place(SHELF).rglob("*.json")
     paths = (place.relative_to(root.folder).as_posix() for place in found)
-    return sorted(path for path in paths if path not in {INDEX, PURGED})
+    readable = (path for path in paths if path.isprintable())  # others are none of ours
+    return sorted(path for path in readable if path not in {INDEX, PURGED})
 
 
 def reports_of_shelf(root: Root) -> Iterator[Report]:

@@ -47,8 +47,12 @@ def promote_on_proof(
                 "with --proof FILE"
             )
         return act(store, settings, order)
-    checked = validate(proof, Checked(root, settings=settings, key=key_in(settings.audit_key_file)))
-    document = None if checked.errors else msgspec.convert(parse(read_bytes(proof, "")), Proof)
+    content = read_bytes(proof, str(proof))  # once: what is judged is what was validated
+    against = Checked(root, settings=settings, key=key_in(settings.audit_key_file))
+    checked = validate(proof, against, content=content)
+    if checked.valid and checked.kind != "proof":
+        raise PolicyError(f"{proof} is no proof: it is a valid artifact of the kind {checked.kind}")
+    document = None if checked.errors else msgspec.convert(parse(content), Proof)
     with store.begin():
         serving = store.policies.in_service().get(order.point)
         version = 0 if serving is None else serving.version
@@ -72,6 +76,9 @@ def _reasons(store: Store, proof: Proof, point: str, version: int) -> list[str]:
         kind == "checkpoint" and known.get(version) == proof.trained.policy_sha256
     )
     others = [] if is_own and version else ["proof_of_another_version"]
+    champion = store.trials.trial(point).champion or 0
+    if proof.baseline.checkpoint_id not in {"host", f"policy:{point}@{champion}"}:
+        others.append("proof_against_another_baseline")
     return others + proof.failure_analysis.reasons
 
 

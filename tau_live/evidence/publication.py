@@ -223,8 +223,8 @@ def _locked(root: Root) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # ends with the process
-        for inner in (folder, *folder.rglob("*/")):
-            sweep(inner)
+        for inner, _, _ in os.walk(folder):  # which follows no link
+            sweep(Path(inner))
         yield
     finally:
         os.close(descriptor)

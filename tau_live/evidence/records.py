@@ -12,6 +12,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders
 from tau_live.core.prompts import canonical_json
 from tau_live.evidence.artifacts import (
+    REPORTS,
     ArtifactError,
     Digest,
     Fault,
@@ -32,6 +33,7 @@ from tau_live.evidence.artifacts import (
 from tau_live.rl.criteria import Criteria
 
 Role = Literal["baseline", "trained"]
+MOST_FAULTS = 1_000
 MOST_EPISODES = 1_000_000
 """Of one role; their records would be of a thousand megabytes."""
 
@@ -251,6 +253,13 @@ def read_inputs(root: Root, run_id: str) -> Inputs:
         ArtifactError: They are missing, wrong, or were changed.
     """
     path = Names(run_id).inputs
+    if not root.place(path).exists():
+        known = sorted(
+            place.name.partition("-benchmark-inputs-")[2].removesuffix(".json")
+            for place in root.place(REPORTS).glob("*-benchmark-inputs-*.json")
+        )
+        runs = f"the runs here are {', '.join(known)}" if known else "freeze it first"
+        raise ArtifactError(Fault("artifact_missing", "", f"no run {run_id!r} is frozen: {runs}"))
     document = parse(root.read(path))
     inputs = as_kind(document, Inputs)
     if digest_of(plain(inputs), without="inputs_sha256") != inputs.inputs_sha256:
@@ -281,11 +290,13 @@ def read_records(content: bytes) -> Lines:
     if content and not content.endswith(b"\n"):
         whole, _, torn = content.rpartition(b"\n")
     records, faults = list[Record](), list[Fault]()
-    for number, line in enumerate(whole.splitlines(), start=1):
+    for number, line in enumerate(whole.removesuffix(b"\n").split(b"\n") if whole else (), 1):
         try:
             records.append(_decode(line, number))
         except ArtifactError as error:
             faults += error.faults
+        if len(faults) > MOST_FAULTS:
+            break
     return Lines(records, faults, bool(torn))
 
 
@@ -310,7 +321,8 @@ def _decode(line: bytes, number: int) -> Record:
     if faults:
         found = [Fault("records_malformed", at, message) for _, at, message in faults]
         raise ArtifactError(*found)
-    return msgspec.convert(document, Record)
+    text = "must be canonical JSON: sorted keys, no spaces, shortest numbers"
+    raise ArtifactError(Fault("records_malformed", f"/{number}", text))
 
 
 class RecordFile:

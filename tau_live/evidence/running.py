@@ -1,12 +1,13 @@
 """Running: inputs are frozen, episodes executed, and each becomes a record and a rollout."""
 
 import contextvars
+import fcntl
 import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Literal, NamedTuple
 from uuid import uuid5
 
@@ -60,6 +61,7 @@ from tau_live.evidence.subjects import (
     Made,
     Measured,
     Surroundings,
+    check_fit,
     decision_of,
     has_subject_per_seed,
     measured,
@@ -75,12 +77,14 @@ from tau_live.evidence.suites import (
     penalty_of,
     reward_of,
     score,
+    scorer_of,
     shipped,
     suite_content,
 )
 from tau_live.prompts.models import StoppedError, classify
 from tau_live.prompts.optimizer import prices_of
-from tau_live.rl.criteria import Criteria
+from tau_live.rl.criteria import LEAST_PAIRS, Criteria
+from tau_live.rl.stability import FEWEST_SEEDS
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
 
@@ -135,11 +139,12 @@ def freeze(root: Root, run_id: str, wanted: Frozen, *, store: Store, settings: S
     loaded = load_suite(path, root)
     cases = len(loaded.suite.cases)
     repeats = _repeats(cases, wanted)
+    _check_plan(loaded.suite, wanted)
     around = surroundings(root, store, settings, wanted)
-    subjects = Subjects(
-        baseline=measured(wanted.baseline, around).subject,
-        trained=measured(wanted.trained, around).subject,
-    )
+    own = [measured(reference, around) for reference in (wanted.baseline, wanted.trained)]
+    for each in own:
+        check_fit(each, loaded.suite, wanted.model_ref)
+    subjects = Subjects(baseline=own[0].subject, trained=own[1].subject)
     if subjects.baseline.policy_sha256 == subjects.trained.policy_sha256:
         text = f"{wanted.baseline} and {wanted.trained} are one subject"
         raise ArtifactError(Fault("same_policy", "/roles", text))
@@ -190,6 +195,23 @@ def _suite_path(root: Root, suite: str) -> str:
     return path
 
 
+def _check_plan(suite: Suite, wanted: Frozen) -> None:
+    """Refuse a plan that could never pass, or a scorer that is not there."""
+    if len(suite.cases) < LEAST_PAIRS:
+        raise TauLiveError(
+            f"{suite.suite_id} has {len(suite.cases)} cases: nothing is proven on fewer than "
+            f"{LEAST_PAIRS}"
+        )
+    seeds = len(wanted.seeds)
+    if wanted.criteria.require_seed_reproducibility and seeds < FEWEST_SEEDS:
+        raise TauLiveError(
+            f"name at least {FEWEST_SEEDS} seeds, or let the criteria not require that seeds "
+            f"agree (require_seed_reproducibility), got {seeds}"
+        )
+    for dimension in dict.fromkeys(name for case in suite.cases for name in case.scoring_rubric):
+        scorer_of(dimension)
+
+
 def _repeats(cases: int, wanted: Frozen) -> int:
     """Return how often each case is executed with each seed."""
     seeds = len(wanted.seeds)
@@ -219,7 +241,9 @@ def surroundings(
 
 def store_of(settings: Settings, *, read_only: bool = False) -> Store:
     """Return the store of a run, sealed as its settings have it."""
-    return open_at(settings.store, read_only=read_only, key_file=settings.audit_key_file)
+    return open_at(
+        settings.store, read_only=read_only, traceless=read_only, key_file=settings.audit_key_file
+    )
 
 
 class Ran(NamedTuple):
@@ -259,26 +283,43 @@ def run(
         ArtifactError: Suite, subjects or records are not those that were frozen.
         TauLiveError: A record cannot be written, or a provider refuses every call.
     """
-    with closing(store_of(settings)) as store:
+    with _only_runner(root, inputs), closing(store_of(settings)) as store:
         runner = Runner(root, inputs, store, settings)
         todo = runner.todo(roles)
-    total = inputs.episodes * len(roles)
-    done = total - len(todo)
-    show(done, total)
-    with ThreadPoolExecutor(workers, thread_name_prefix="tau-live-cases") as pool:
-        futures = [pool.submit(runner.execute, role, episode) for role, episode in todo]
+        total = inputs.episodes * len(roles)
+        done = total - len(todo)
+        show(done, total)
         try:
-            for future in as_completed(futures):
-                future.result()
-                done += 1
-                show(done, total)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            with ThreadPoolExecutor(workers, thread_name_prefix="tau-live-cases") as pool:
+                futures = [pool.submit(runner.execute, role, episode) for role, episode in todo]
+                try:
+                    for future in as_completed(futures):
+                        future.result()
+                        done += 1
+                        show(done, total)
+                except BaseException:  # what is under way is recorded
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
         finally:
             runner.close()
     recorded = {role: len(runner.files[role].read().records) for role in roles}
     return Ran(len(todo), recorded, runner.torn)
+
+
+@contextmanager
+def _only_runner(root: Root, inputs: Inputs) -> Iterator[None]:
+    """Hold a run: no other process executes it meanwhile.
+
+    Raises:
+        TauLiveError: Another one does.
+    """
+    place = root.place(Names(inputs.run_id).inputs)
+    with place.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TauLiveError(f"another process executes {inputs.run_id}") from error
+        yield
 
 
 class Runner:
@@ -543,7 +584,10 @@ def _frozen_subject(inputs: Inputs, role: Role, around: Surroundings) -> Measure
     frozen = inputs.subject(role)
     now = measured(frozen.subject, around)
     if now.subject != frozen:
-        text = f"{frozen.subject} is not the {role} subject that was frozen"
+        text = (
+            f"{frozen.subject} is not the {role} subject that was frozen: its code, text or policy "
+            "has changed since, or this is another store"
+        )
         raise ArtifactError(Fault("inputs_mismatch", f"/roles/{role}/policy_sha256", text))
     return now
 

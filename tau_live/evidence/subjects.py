@@ -14,9 +14,9 @@ from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
 from tau_live.decisions.decider import LEARNER, Decider, PolicyChoice
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
-from tau_live.evidence.artifacts import Root, digest
+from tau_live.evidence.artifacts import ArtifactError, Fault, Root, digest
 from tau_live.evidence.records import Episode, Subject
-from tau_live.evidence.suites import Case, Output
+from tau_live.evidence.suites import Case, Output, Suite
 from tau_live.prompts.budget import Prices
 from tau_live.prompts.models import ask
 from tau_live.prompts.scorers import load_callable
@@ -32,7 +32,7 @@ MAX_TOKENS = 1024
 
 
 AGENT = "agent/"
-"""Begins a model that is an agent of yours: ``agent/package.module:callable``."""
+"""Begins a model that is an agent of yours: ``agent/package.module:callable#DIGEST``."""
 
 
 class Decided(NamedTuple):
@@ -123,6 +123,24 @@ def measured(reference: str, around: Surroundings) -> Measured:
     return makers[kind](reference, around)
 
 
+def check_fit(measured_: Measured, suite: Suite, model_ref: str | None) -> None:
+    """Refuse a subject that could do nothing with the cases of a suite.
+
+    Raises:
+        TauLiveError: It needs options, an agent or a model, and there are none.
+    """
+    kind, ref = measured_.subject.kind, measured_.subject.subject
+    has_agent = model_ref is not None and model_ref.startswith(AGENT)
+    has_model = model_ref is not None and not has_agent
+    without = next((case.case_id for case in suite.cases if not case.options), None)
+    if kind in {"policy", "checkpoint"} and without is not None and not has_agent:
+        raise TauLiveError(f"{ref} needs an agent: `{without}` has no options to choose from")
+    if kind == "host" and without is not None and model_ref is None:
+        raise TauLiveError(f"{ref} needs an agent or a model: `{without}` has no options")
+    if kind == "prompt" and not has_model:
+        raise TauLiveError(f"{ref} needs a model: name one with --model")
+
+
 def has_subject_per_seed(reference: str) -> bool:
     """Return whether a subject is another one for each seed."""
     return SEED in reference
@@ -195,15 +213,18 @@ def _policy(reference: str, around: Surroundings) -> Measured:
     loaded = {text: _loaded(kind, text, around) for text in dict.fromkeys(texts.values())}
     own = [loaded[text].sha256 for text in texts.values()]
     agent = _agent(around)
-    joined = own[0] if len({*own}) == 1 else digest(canonical_json(own))
-    if agent is not None:
-        joined = digest(canonical_json([joined, agent.sha256]))
+    joined = joined_digest(own)
 
     def execute(case: Case, episode: Episode) -> Made:
         policy = loaded[texts[episode.seed]]
         return _deciding(agent, Decide(policy.point, policy.decider, case, episode), case)
 
     return Measured(Subject(subject=reference, policy_sha256=joined, kind=kind), execute)  # type: ignore[arg-type]  # one of two literals
+
+
+def joined_digest(digests: Sequence[str]) -> str:
+    """Return the digest of a subject that is another one for each seed."""
+    return digests[0] if len({*digests}) == 1 else digest(canonical_json(digests))
 
 
 class _Loaded(NamedTuple):
@@ -252,9 +273,22 @@ def _agent(around: Surroundings) -> _Agent | None:
     """Return the agent that a run names in the place of a model."""
     if around.model_ref is None or not around.model_ref.startswith(AGENT):
         return None
-    name = around.model_ref.removeprefix(AGENT)
+    name, _, frozen = around.model_ref.removeprefix(AGENT).partition("#")
     function = load_callable(name)
-    return _Agent(function, _source_digest(name, function))
+    own = _source_digest(name, function)
+    if frozen and frozen != own:
+        text = f"the agent {name} is not the one that was frozen: its code has changed since"
+        raise ArtifactError(Fault("inputs_mismatch", "/model_ref", text))
+    return _Agent(function, own)
+
+
+def agent_ref(name: str) -> str:
+    """Return the reference of an agent, with the digest of its source.
+
+    Raises:
+        TauLiveError: It cannot be imported.
+    """
+    return f"{AGENT}{name}#{_source_digest(name, load_callable(name))}"
 
 
 def _deciding(agent: _Agent | None, decide: Decide, case: Case) -> Made:
@@ -368,8 +402,13 @@ def _python(reference: str, around: Surroundings) -> Measured:
 def _source_digest(name: str, function: Callable[..., object]) -> str:
     """Return the digest of the file that a function is written in, and of its name."""
     path = inspect.getsourcefile(inspect.unwrap(function))
+    own = inspect.unwrap(function)
+    name = f"{own.__module__}:{own.__qualname__}" if inspect.isroutine(own) else name
     return digest(canonical_json([name, digest(Path(path).read_bytes() if path else b"")]))
 
+
+MOST = 1e9
+"""The largest number that a subject may report."""
 
 _OWN_KEYS = ("safety_penalty", "cost_usd", "tokens")
 
@@ -377,15 +416,25 @@ _OWN_KEYS = ("safety_penalty", "cost_usd", "tokens")
 def _output_of(returned: object) -> Output:
     """Return what a function gave: a text, or an object with ``output`` and what it reports."""
     if isinstance(returned, str):
-        return Output(text=returned)
+        returned = {"output": str.__str__(returned)}
     if not isinstance(returned, Mapping) or not isinstance(returned.get("output"), str):
         raise ValueError(  # noqa: TRY004  # its value is wrong, not our call
-            f"must return a text, or an object with a text 'output', got {returned!r}"
+            f"must return a text, or an object with a text 'output', got {type(returned).__name__}"
         )
     unknown = sorted(map(str, returned.keys() - {"output", *_OWN_KEYS}))
     if unknown:
-        raise ValueError(f"must return no other keys than output, {_OWN_KEYS}, got {unknown}")
-    return Output(text=returned["output"], **{k: returned[k] for k in _OWN_KEYS if k in returned})
+        raise ValueError(
+            f"must return no other keys than output, {', '.join(_OWN_KEYS)}, got "
+            f"{', '.join(unknown)[:80]}"
+        )
+    own = {key: returned[key] for key in _OWN_KEYS if returned.get(key) is not None}
+    for key, value in own.items():
+        kinds = (int,) if key == "tokens" else (int, float)
+        if type(value) not in kinds or not 0 <= value <= MOST:
+            what = "a whole number" if key == "tokens" else "a number"
+            raise ValueError(f"{key} must be {what} from 0 to {MOST:g}, got {value!r}")
+    returned["output"].encode()  # half a surrogate cannot be stored
+    return Output(text=returned["output"], **own)
 
 
 def why(error: BaseException) -> str:

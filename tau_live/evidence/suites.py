@@ -220,9 +220,14 @@ def score(case: Case, output: Output) -> dict[str, float]:
             raise TauLiveError(
                 f"benchmark scorer failed for `{case.case_id}`: {type(error).__name__}: {error}"
             ) from error
+        if isfinite(value) and not 0.0 <= value <= 1.0:
+            raise TauLiveError(
+                f"benchmark scorer of {dimension!r} must return 0 to 1, got {value!r} for "
+                f"`{case.case_id}`"
+            )
         if not isfinite(value):
             raise TauLiveError(f"benchmark scorer produced non-finite score for `{case.case_id}`")
-        found[dimension] = min(1.0, max(0.0, value))
+        found[dimension] = value
     return found
 
 

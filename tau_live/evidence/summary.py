@@ -130,6 +130,8 @@ def summary_of(
     Raises:
         ArtifactError: Inputs or records of one are missing or wrong.
     """
+    if len({*run_ids}) < len(run_ids):
+        raise TauLiveError("name each run once")
     found = [_compared(root, read_inputs(root, one)) for one in run_ids]
     adjusted = holm([own.p_value for _, _, own in found])
     runs = [

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from tau_live.core.errors import TauLiveError, UnknownError
+from tau_live.core.records import RolloutStatus
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.evidence.artifacts import (
@@ -67,7 +68,13 @@ from tau_live.evidence.running import (
     store_of,
     surroundings,
 )
-from tau_live.evidence.subjects import AGENT, measured
+from tau_live.evidence.subjects import (
+    AGENT,
+    SEED,
+    has_subject_per_seed,
+    joined_digest,
+    measured,
+)
 from tau_live.evidence.suites import (
     Case,
     Suite,
@@ -89,6 +96,7 @@ DETERMINISTIC = frozenset({"policy", "checkpoint", "host"})
 """The kinds of subjects of which an episode can be executed again without running anything."""
 
 MOST_FAULTS = 1_000
+MOST_DAYS = 36_500
 Level = Literal["records", "store", "re_executed"]
 
 
@@ -130,17 +138,18 @@ class Checked(NamedTuple):
     now: float | None = None
 
 
-def validate(path: Path, against: Checked) -> Validation:
+def validate(path: Path, against: Checked, *, content: bytes | None = None) -> Validation:
     """Return every fault of an artifact and of what it names; nothing named in it is executed.
 
     Args:
         path: Its file.
         against: What it is checked against.
+        content: The bytes of the file, if they were read already.
     """
     kind, faults = "unknown", list[Fault]()
     try:
         name = against.root.relative(path)
-        content = against.root.read(name)
+        content = against.root.read(name) if content is None else content
         if name.endswith(".jsonl"):
             kind = "records"
             faults += _faults_of_lines(content)
@@ -243,7 +252,9 @@ def _validators() -> Mapping[str, Callable[[object, Checked], Iterable[Fault]]]:
     from tau_live.evidence.operations import operations_faults
 
     return {
-        "drill": lambda document, against: drill_faults(document, against.root, now=against.now),
+        "drill": lambda document, against: drill_faults(
+            document, against.root, now=time.time() if against.now is None else against.now
+        ),
         "ops": lambda document, against: operations_faults(document, against.root),
         "gate": lambda document, against: gate_faults(document, against.root),
     }
@@ -325,8 +336,8 @@ def _faults_of_retention(document: JsonObject) -> Iterator[Fault]:
     if policy not in POLICIES:
         text = f"must be one of {', '.join(POLICIES)}, got {policy!r}"
         yield Fault("bad_retention_policy", "/retention/policy", text)
-    if type(days) is not int or days <= 0:
-        text = f"must be above 0, got {days!r}"
+    if type(days) is not int or not 0 < days <= MOST_DAYS:
+        text = f"must be from 1 to {MOST_DAYS:,}, got {days!r}"[:200]
         yield Fault("bad_retain_days", "/retention/retain_days", text)
         return
     if type(after) is not int or not 0 <= after <= days:
@@ -407,7 +418,7 @@ def _faults_of_run(
         yield from _claims(document, plain(reports.significance)["significance"])
         return
     yield from _faults_of_proof(document, evidence, reports, against)
-    if against.settings is not None and against.re_execute:
+    if against.settings is not None and against.re_execute and not faults:
         yield from _faults_of_re_execution(str(document["proof_sha256"]), evidence, suite, against)
 
 
@@ -418,12 +429,22 @@ _UNUSABLE = frozenset({"records_malformed", "records_duplicate_episode", "record
 def faults_of_inputs(inputs: Inputs, root: Root) -> Iterator[Fault]:
     """Yield what is wrong with frozen inputs, and with their suite."""
     own = inputs.roles
-    is_one = own.baseline.policy_sha256 == own.trained.policy_sha256 or own.baseline == own.trained
+    is_one = (
+        own.baseline.policy_sha256 == own.trained.policy_sha256
+        or own.baseline.subject == own.trained.subject
+    )
+    per_seed = any(has_subject_per_seed(each.subject) for each in (own.baseline, own.trained))
     episodes = inputs.suite.cases * len(inputs.seeds) * inputs.repeats
     sealed = digest_of(plain(inputs), without="inputs_sha256") == inputs.inputs_sha256
     checks = {
         ("inputs_mismatch", "/inputs_sha256", "the inputs were changed"): sealed,
         ("same_policy", "/roles", "both roles are one subject"): not is_one,
+        ("inputs_mismatch", "/seed_kind", "contradicts the subjects"):
+            (inputs.seed_kind == "training") is per_seed,
+        ("inputs_mismatch", "/roles/baseline/kind", "is not the kind of the subject"):
+            kind_of_subject(inputs, "baseline") == own.baseline.kind,
+        ("inputs_mismatch", "/roles/trained/kind", "is not the kind of the subject"):
+            kind_of_subject(inputs, "trained") == own.trained.kind,
         ("seed_mismatch", "/seeds", "must name each seed once, and at least one"):
             len({*inputs.seeds}) == len(inputs.seeds) > 0,
         ("planned_n_mismatch", "/episodes", "must be cases times seeds times repeats"):
@@ -471,7 +492,7 @@ def faults_of_evidence(evidence: Evidence, suite: Suite) -> Iterator[Fault]:
         {
             (one.case_id, one.output_sha256, one.started_at, one.ended_at, one.latency_ms)
             for one in evidence.of(role).lines.records
-            if one.output_sha256 is not None
+            if one.latency_ms is not None and one.output_sha256 is not None
         }
         for role in ROLES
     ]
@@ -549,6 +570,8 @@ def _problem_of_outcome(record: Record, case: Case) -> str | None:
     wanted = reward_of(case, record.dimensions) if is_whole else None
     checks = {
         "is missing, and yet has a reward": status != "missing" or reward is None,
+        "is missing, and yet has a safety penalty": status != "missing"
+        or record.safety_penalty is None,
         "is not missing, and yet has no reward or no latency": status == "missing"
         or (reward is not None and record.latency_ms is not None),
         "has failed, and yet has a reward": status != "failed" or reward == 0.0,
@@ -562,9 +585,12 @@ def _problem_of_outcome(record: Record, case: Case) -> str | None:
 
 
 def _late_episodes(document: JsonObject, evidence: Evidence) -> Iterator[Fault]:
-    last = max(record.ended_at for role in ROLES for record in evidence.of(role).lines.records)
-    if str(document["generated_at"]) < last:
+    if str(document["generated_at"]) < _last_end(evidence):
         yield Fault("clock_order", "/generated_at", "is before the last episode ended")
+
+
+def _last_end(evidence: Evidence) -> str:
+    return max(record.ended_at for role in ROLES for record in evidence.of(role).lines.records)
 
 
 def _claims(document: JsonObject, compared: Mapping[str, Any]) -> Iterator[Fault]:
@@ -591,10 +617,13 @@ def _faults_of_proof(
     if digest_of(document, without=SEALS) != document["proof_sha256"]:
         yield Fault("proof_hash_mismatch", "/proof_sha256", "is not the digest of the proof")
     yield from _faults_of_key(document, against.key)
+    yield from _faults_of_claim(document, against)
     yield from _faults_of_files(document, root)
+    compared, proven_at = reports.significance.significance, str(document["generated_at"])
     for kind in KINDS:
         name = f"/artifacts/{kind.replace('-', '_')}_report"
-        for fault in _faults_of_report(kind, evidence, reports.significance.significance, root):
+        found = _faults_of_report(kind, evidence, compared, root, proven_at=proven_at)
+        for fault in found:
             yield fault._replace(pointer=name + fault.pointer)
     known = msgspec.convert(document, Proof)
     try:
@@ -611,13 +640,15 @@ def _faults_of_proof(
 
 
 def _faults_of_report(
-    kind: str, evidence: Evidence, compared: Significance, root: Root
+    kind: str, evidence: Evidence, compared: Significance, root: Root, *, proven_at: str
 ) -> Iterator[Fault]:
     """Yield where a report that a proof names is not what its inputs and records give."""
     path = Names(evidence.inputs.run_id).report(kind)
     generated_at = _generated_at(root, path)
     if generated_at is None:
         return
+    if not _last_end(evidence) <= generated_at <= proven_at:
+        yield Fault("clock_order", "/generated_at", "is not between the episodes and the proof")
     wanted = dict(zip(KINDS, reports_of(evidence, compared, generated_at), strict=True))[kind]
     found = parse(root.read(path))
     faults = check(found, STRUCTS[kind])
@@ -652,11 +683,32 @@ def _faults_of_files(document: JsonObject, root: Root) -> Iterator[Fault]:
             yield Fault("artifact_hash_mismatch", f"{at}/sha256", f"{own['path']} is another file")
 
 
+def _faults_of_claim(document: JsonObject, against: Checked) -> Iterator[Fault]:
+    """Yield what is wrong with what the writer of a proof says to have checked."""
+    own = msgspec.convert(document, Proof).verification
+    head = own.seal_head
+    if (own.level == "records") is (head is not None):
+        yield Fault("seal_broken", "/verification/seal_head", "contradicts the level")
+    if (own.level == "re_executed") is not (own.re_executed > 0):
+        yield Fault("out_of_range", "/verification/re_executed", "contradicts the level")
+    if head is None:
+        return
+    place, _, link = head.partition(":")
+    if not place.isdigit() or not link:
+        yield Fault("seal_broken", "/verification/seal_head", "is no head of a chain of seals")
+    elif against.settings is not None:
+        with closing(store_of(against.settings, read_only=True)) as store:
+            if int(place) and store.seals.link_at(int(place)) != link:
+                text = "the store's chain of seals is another one"
+                yield Fault("seal_broken", "/verification/seal_head", text)
+
+
 def _faults_of_key(document: JsonObject, key: bytes) -> Iterator[Fault]:
     own = document.get("proof_hmac")
-    if own is None and "key_id" not in document:
-        return
     if not key:  # nobody without it can tell
+        return
+    if own is None:
+        yield Fault("proof_hmac_mismatch", "/proof_hmac", "is missing, though there is a key")
         return
     if document.get("key_id") != Sealer(key).key_id:
         yield Fault("unknown_key_id", "/key_id", "is of another key")
@@ -676,6 +728,8 @@ def faults_of_store(evidence: Evidence, suite: Suite, against: Checked) -> Itera
             for record in evidence.of(role).lines.records:
                 yield from _faults_of_rollout(store, record, f"/records/{role}/{record.episode}")
         yield from _broken_seals(store, settings)
+        for role in ROLES:
+            yield from _faults_of_policy(store, evidence.inputs, role)
         for case in contaminated(suite, inputs_trained_on(store)):
             yield Fault("contaminated_case", "/suite", f"training has read the case {case}")
 
@@ -693,8 +747,31 @@ def _faults_of_rollout(store: Store, record: Record, at: str) -> Iterator[Fault]
         if value is not None
     }
     stored = {name: (own.value, own.comment) for name, own in rewards.items()}
-    if rollout.output != plain(record) or stored != wanted or rollout.mode != "test":
+    succeeded = (record.status == "scored") is (rollout.status == RolloutStatus.SUCCEEDED)
+    same = rollout.output == plain(record) and stored == wanted and rollout.mode == "test"
+    if not same or not succeeded:
         yield Fault("record_differs_from_store", at, "the store holds another outcome of it")
+
+
+def _faults_of_policy(store: Store, inputs: Inputs, role: Role) -> Iterator[Fault]:
+    """Yield a fault if a policy of the store is another one than what was measured."""
+    subject = inputs.subject(role)
+    if kind_of_subject(inputs, role) != "policy":
+        return
+    digests = []
+    for seed in inputs.seeds:
+        text = subject.subject.partition(":")[2].replace(SEED, str(seed))
+        version = text.rpartition("@")[2]
+        if not version.isdigit() or not int(version):
+            return  # the untrained policy is in no row
+        try:
+            digests.append(store.policies.version(int(version)).sha256)
+        except TauLiveError as error:
+            yield Fault("inputs_mismatch", f"/roles/{role}/subject", str(error))
+            return
+    if joined_digest(digests) != subject.policy_sha256:
+        text = "the store holds another policy of that version"
+        yield Fault("inputs_mismatch", f"/roles/{role}/policy_sha256", text)
 
 
 def _broken_seals(store: Store, settings: Settings) -> Iterator[Fault]:
@@ -719,7 +796,7 @@ def _faults_of_re_execution(
     candidates = [
         record
         for role in ROLES
-        if inputs.subject(role).kind in DETERMINISTIC and not uses_agent(inputs)
+        if kind_of_subject(inputs, role) in DETERMINISTIC and not uses_agent(inputs)
         for record in evidence.of(role).records
         if record.status == "scored"
         and suite.cases[episode_at(inputs, record.episode).case].options
@@ -748,8 +825,13 @@ def _is_repeatable(path: Path, against: Checked) -> bool:
         inputs = read_inputs(against.root, proof.run_id)
     except (ArtifactError, msgspec.ValidationError):
         return False
-    kinds = {inputs.subject(role).kind for role in ROLES}
+    kinds = {kind_of_subject(inputs, role) for role in ROLES}
     return bool(kinds & DETERMINISTIC) and not uses_agent(inputs)
+
+
+def kind_of_subject(inputs: Inputs, role: Role) -> str:
+    """Return the kind of a subject, by its reference: what stands beside it is only claimed."""
+    return inputs.subject(role).subject.partition(":")[0]
 
 
 def uses_agent(inputs: Inputs) -> bool:

@@ -789,14 +789,10 @@ def _foreign_keys(scorer: Scorer) -> list[str]:
 def _judges_itself(
     scorer: Scorer, config: OptimizationConfig, rows: Mapping[RolloutMode, Sequence[Row]]
 ) -> bool:
+    if scorer.name != "judge" or scorer.allow_self_judge or scorer.model is None:
+        return False
     search = _with_defaults(config, rows).search
-    return (
-        scorer.name == "judge"
-        and not scorer.allow_self_judge
-        and search.algorithm != "none"
-        and scorer.model is not None
-        and scorer.model == search.editor_model
-    )
+    return search.algorithm != "none" and scorer.model == search.editor_model
 
 
 def _with_defaults(

@@ -14,10 +14,12 @@ from tau_live.evidence.reports import DEFAULT_KEEPING, Keeping
 from tau_live.evidence.running import run
 from tau_live.evidence.summary import summary_of, write_summary
 from tau_live.evidence.validation import Checked
-from tests.evidence.projects import RIGHT, frozen, settings_of
+from tau_live.rl.criteria import Criteria
+from tests.evidence.projects import RIGHT, frozen, settings_of, smaller
 
 ONE, TWO, ALL = "m24-one", "m24-two", "m24-all"
-SUITE = "tool-use-smoke-v1"
+SUITE = "kept"
+CRITERIA = Criteria(require_seed_reproducibility=False)
 STORE = "store.sqlite"
 MADE = "2096-02-29T07:30:00Z"
 """When reports are made: after every episode, whenever the tests run."""
@@ -66,7 +68,8 @@ def copied(original: Project, folder: Path) -> Project:
 
 def measure(own: Project, run_id: str, trained: str = RIGHT) -> None:
     """Freeze a run and execute its episodes: a subject against the host's own choice."""
-    frozen(own.root.folder, run_id, suite=SUITE, trained=trained, seeds=(1,))
+    suite = smaller(own.root.folder, 10, SUITE)
+    frozen(own.root.folder, run_id, suite=suite, trained=trained, seeds=(1,), criteria=CRITERIA)
     run(own.root, read_inputs(own.root, run_id), ROLES, settings=own.settings)
 
 
@@ -84,7 +87,7 @@ def compare(
     own.report("significance", run_id).unlink(missing_ok=True)  # else those would stay as they are
     evidence = read_evidence(own.root, read_inputs(own.root, run_id))
     reports = write_reports(own.root, evidence, made, keeping=keeping)
-    known = Verification(level="store", re_executed=0, seal_head=None)
+    known = Verification(level="records", re_executed=0, seal_head=None)
     proof = proof_of(own.root, evidence, reports, verification=known, generated_at=made)
     own.root.write(Names(run_id).proof, proof)
     return reports

@@ -205,4 +205,5 @@ def test_a_reference_to_another_file_is_refused(folder: Path) -> None:
 
     document["runbooks"]["operator_runbook_ref"]["sha256"] = "0" * 64
 
-    assert {fault.code for fault in gate_faults(document, root)} == {"artifact_hash_mismatch"}
+    codes = {fault.code for fault in gate_faults(document, root)}
+    assert codes == {"artifact_hash_mismatch", "gate_flag_mismatch"}

@@ -47,6 +47,7 @@ from tests.adopted import adopt
 from tests.cli.test_keys import undocumented
 from tests.evidence.kept import (
     ALL,
+    CRITERIA,
     DAY_S,
     MADE,
     ONE,
@@ -267,7 +268,7 @@ def test_nothing_is_published_over_what_is_archived(own: Project, again: str) ->
 
 def test_one_that_is_not_valid_is_refused_and_the_others_with_it(own: Project) -> None:
     report = own.report("trained")
-    report.write_bytes(report.read_bytes().replace(b'"known": 2', b'"known": 1'))
+    report.write_bytes(report.read_bytes().replace(b'"known": 10', b'"known": 9'))
 
     with pytest.raises(ArtifactError) as refused:
         publish(own.against, [own.report("baseline"), report])
@@ -599,7 +600,10 @@ def test_a_prompt_that_is_adopted_keeps_its_run(own: Project, state: str, is_kep
     ]
     with closing(store_of(own.settings)) as store:
         version = adopt(store, "be brief", state=state)
-        plan = Frozen(SUITE, "host", f"prompt:{version}", [1], model_ref="test/any")
+        plan = Frozen(
+            f"{SUITE}.json", "host", f"prompt:{version}", [1], model_ref="test/any",
+            criteria=CRITERIA,
+        )  # fmt: skip
         freeze(own.root, "m24-three", plan, store=store, settings=own.settings)
 
     reason = claims_of(own.root, own.settings).on(own.root, entries)

@@ -15,7 +15,7 @@ from tau_live.core.settings import Settings
 from tau_live.evidence.artifacts import Names, Root
 from tau_live.evidence.proving import Proved, prove
 from tau_live.evidence.running import Frozen, freeze, store_of
-from tau_live.evidence.subjects import AGENT
+from tau_live.evidence.subjects import agent_ref
 from tau_live.evidence.suites import Case, Output, Suite, dumped
 
 TRAINING, HELD_OUT = 1200, 200
@@ -58,7 +58,7 @@ def prove_demo(
             version = 0 if serving is None else serving.version
             plan = Frozen(
                 path, "host", f"policy:{point_of(seed)}@{version}", SEEDS,
-                model_ref=f"{AGENT}{_HERE}:answer",
+                model_ref=agent_ref(f"{_HERE}:answer"),
             )  # fmt: skip
             freeze(root, run_id, plan, store=store, settings=settings)
     return prove(

@@ -9,7 +9,18 @@ import msgspec
 
 from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders
-from tau_live.evidence.artifacts import ArtifactError, Fault, Root, check, digest, parse, timestamp
+from tau_live.evidence.artifacts import (
+    DAY_S,
+    ArtifactError,
+    Fault,
+    Root,
+    as_kind,
+    check,
+    digest,
+    parse,
+    seconds_of,
+    timestamp,
+)
 from tau_live.evidence.drill import drill_faults
 from tau_live.evidence.drill.process import child_environ
 from tau_live.evidence.operations.documents import (
@@ -20,6 +31,7 @@ from tau_live.evidence.operations.documents import (
     artifact_of,
     log_of,
 )
+from tau_live.evidence.proof import Proof
 from tau_live.evidence.validation import Checked, kind_of, validate
 
 MODULE = "tau_live.evidence.operations"
@@ -157,7 +169,22 @@ def _check_faults(own: Operations, root: Root) -> Iterator[Fault]:
             yield Fault("pass_mismatch", f"{at}/status", text)
         if one.status != "pass":
             yield Fault("operations_failed", f"{at}/status", f"{one.id} has failed")
+        yield from _claim_faults(own, one, at)
         yield from _file_faults(root, one.log_path, one.log_sha256, f"{at}/log_path")
+    if seconds_of(own.generated_at) > time.time() + DAY_S:
+        yield Fault("clock_order", "/generated_at", "is in the future")
+
+
+def _claim_faults(own: Operations, one: OperationsCheck, at: str) -> Iterator[Fault]:
+    """Yield where a check is described, called or logged in another way than it is done."""
+    claims = {
+        "description": one.description == CHECKS.get(one.id, one.description),
+        "command": f" {MODULE} {one.id} --run-id {own.run_id} " in one.command,
+        "log_path": one.log_path == log_of(own.run_id, one.id),
+    }
+    for name, holds in claims.items():
+        if not holds:
+            yield Fault("operations_failed", f"{at}/{name}", "is not that of the check")
 
 
 def _evidence_faults(own: Operations, root: Root) -> Iterator[Fault]:
@@ -165,8 +192,9 @@ def _evidence_faults(own: Operations, root: Root) -> Iterator[Fault]:
     for place, one in enumerate(own.checks):
         if one.status == "pass" and one.id in {"resume_playbook", "benchmark_proof"}:
             at = f"/checks/{place}/log_path"
-            path = drill_of(one, root) if one.id == "resume_playbook" else proof_of(one)
-            faults = _artifact_faults(root, path)
+            wanted = "drill" if one.id == "resume_playbook" else "proof"
+            path = drill_of(one, root) if wanted == "drill" else proof_of(one)
+            faults = _artifact_faults(root, path, wanted)
             if faults:
                 text = f"{path} is not valid: {faults[0].code}: {faults[0].message}"
                 yield Fault("operations_failed", at, text)
@@ -187,17 +215,20 @@ def drill_of(one: OperationsCheck, root: Root) -> str:
     return names[-1] if names else ""
 
 
-def _artifact_faults(root: Root, path: str) -> list[Fault]:
+def _artifact_faults(root: Root, path: str, wanted: str) -> list[Fault]:
+    """Return what is wrong with the drill or the proof of a check, which has to pass."""
     try:
         document = parse(root.read(path))
     except ArtifactError as error:
         return [*error.faults]
-    kind = kind_of(document)
-    if kind == "drill":
-        return drill_faults(document, root)
-    if kind == "proof":
-        return validate(root.place(path), Checked(root)).errors
-    return [Fault("bad_report_kind", "", "is neither a drill nor a proof")]
+    if kind_of(document) != wanted:
+        return [Fault("bad_report_kind", "", f"is no {wanted}")]
+    if wanted == "drill":
+        return drill_faults(document, root, now=time.time())
+    faults = validate(root.place(path), Checked(root)).errors
+    if faults or as_kind(document, Proof).significance.pass_:
+        return faults
+    return [Fault("operations_failed", "", "the proof does not pass")]
 
 
 def _runbook_faults(own: Operations, root: Root) -> Iterator[Fault]:
