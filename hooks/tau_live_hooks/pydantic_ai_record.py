@@ -13,6 +13,7 @@ each; so names are resolved as if ours were not there.
 import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, ClassVar
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, CombinedCapability
@@ -451,7 +452,9 @@ class Roots:
         key = id(root)
         facts = self._facts.get(key)
         if facts is None or not facts.is_of(root):
-            facts = _OwnCapabilities(root, lambda _: self._facts.pop(key, None))
+            # no line of Python, in which an interruption would be lost: it is called by a weak
+            # reference, which becomes the default of ``pop``
+            facts = _OwnCapabilities(root, partial(self._facts.pop, key))
             self._facts[key] = facts
             if len(self._facts) > 1_000:  # agents whose facts are kept at once
                 self._facts.pop(next(iter(self._facts)), None)

@@ -17,6 +17,7 @@ from tau_live.cli.options import (
     enabled_or_refuse,
     epilog,
     json_option,
+    remember_store,
     root_of,
     root_option,
     settings_of,
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
 TOO_FEW = 4
 """The exit code where there is too little evidence."""
 
+LEVELS = {
+    "records": "its records",
+    "store": "its records and the store",
+    "re_executed": "its records and the store; some was executed again",
+}
 SHOWN = 20
 """How many errors of an artifact are printed for people."""
 
@@ -225,6 +231,15 @@ def _plan_facts(inputs: "Inputs", path: str) -> Iterator[tuple[str, str]]:
     known = ((0.10, 0.25), (0.05, 0.20), (0.03, 0.20))
     needed = ", ".join(f"{planned_pairs(d, q):,} to see {d:.2f}" for d, q in known)
     yield "pairs", f"{inputs.planned_pairs:,}; with 80 % power it takes {needed}"
+    own = inputs.criteria
+    yield (
+        "criteria",
+        (
+            f"at least {own.min_pairs} pairs, {own.min_reward_delta:g} better, p at most "
+            f"{own.max_p_value:g}, at most {own.max_safety_regression:g} more safety penalty, at most "
+            f"{own.max_missing_share:.0%} missing"
+        ),
+    )
     yield "next", f"tau-live bench prove --run-id {inputs.run_id}"
 
 
@@ -289,7 +304,8 @@ def compare(*, run_id: str, keeping: "Keeping | None", folder: Path, as_json: bo
     else:
         from tau_live.cli.bench_shown import comparison_facts
 
-        print_all(facts_of(comparison_facts(own)))
+        limit = reports.safety.max_safety_regression
+        print_all(facts_of(comparison_facts(own, limit=limit)))
     sys.exit(exit_code(own.reason_codes))
 
 
@@ -318,7 +334,7 @@ def summary(
         print_json(plain(found))
     else:
         cells = [
-            [run.run_id, run.suite, run.pairs, "smoke" if run.smoke else "", adjusted,
+            [run.run_id, run.suite, run.pairs, "few pairs" if run.smoke else "", f"{adjusted:.4g}",
              "passed" if run.pass_ else "not passed"]
             for run, adjusted in zip(found.runs, found.holm, strict=True)
         ]  # fmt: skip
@@ -472,9 +488,29 @@ def report(*, run_id: str, page: Path | None, folder: Path, as_json: bool) -> No
     )
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--re-execute", default=0, metavar="K", type=click.IntRange(0), help="Of a policy.")
-@root_option
-@store_option
+@click.option(
+    "--re-execute",
+    default=0,
+    metavar="K",
+    type=click.IntRange(0),
+    help="Execute K cases of a policy again, which the proof itself draws; needs --store.",
+)
+@click.option(
+    "--root",
+    "folder",
+    metavar="DIR",
+    default=Path(),
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The project.  [default: the folder above tasks or .tau that the file lies in]",
+)
+@click.option(
+    "--store",
+    "path",
+    metavar="PATH",
+    callback=remember_store,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Compare with this store, too, and check its seals.",
+)
 @json_option
 def validate(
     *, files: tuple[Path, ...], re_execute: int, folder: Path, path: Path | None, as_json: bool
@@ -489,10 +525,18 @@ def validate(
 
     if re_execute and path is None:
         raise click.UsageError("--re-execute needs --store, which has the policies")
-    settings, root = None if path is None else settings_of(path), root_of(folder)
+    settings = None if path is None else settings_of(path)
     key = b"" if settings is None else key_in(settings.audit_key_file)
-    against = Checked(root, settings=settings, key=key, re_execute=re_execute)
-    found = [validate_file(file, against) for file in files]
+    found = [
+        validate_file(
+            file,
+            Checked(
+                root_of(_project_of(file) if folder == Path() else folder), settings=settings,
+                key=key, re_execute=re_execute,
+            ),
+        )
+        for file in files
+    ]  # fmt: skip
     if as_json:
         print_json({"artifacts": [_validation_json(one) for one in found]} if len(found) > 1
                    else _validation_json(found[0]))  # fmt: skip
@@ -500,6 +544,14 @@ def validate(
         for one in found:
             _print_validation(one)
     sys.exit(0 if all(one.valid for one in found) else 1)
+
+
+def _project_of(file: Path) -> Path:
+    """Return the project that a file lies in: the folder above ``tasks`` or ``.tau``."""
+    for parent in file.parents:
+        if parent.parts[-2:] in {("tasks", "reports"), (".tau", "reports")}:
+            return parent.parent.parent
+    return Path()
 
 
 def _validation_json(found: "Validation") -> dict[str, object]:
@@ -512,6 +564,7 @@ def _print_validation(found: "Validation") -> None:
     if found.valid:
         program = Path(found.path).name.partition("-")[0]
         click.echo(f"ok - {program} {found.kind} artifact valid")
+        click.echo(f"checked against: {LEVELS[found.level]}", err=True)
         return
     for error in found.errors[:SHOWN]:
         place = f" {error.pointer}" if error.pointer else ""

@@ -7,11 +7,16 @@ from tau_live.evidence.proof import Proof
 from tau_live.evidence.reports import Significance
 
 
-def comparison_facts(own: Significance) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a comparison."""
+def comparison_facts(own: Significance, *, limit: float) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a comparison.
+
+    Args:
+        own: The comparison.
+        limit: The largest safety regression that is allowed.
+    """
     yield "verdict", _verdict(own)
     yield "reward", _reward(own)
-    yield "safety", _safety(own)
+    yield "safety", _safety(own, limit)
     yield "stable", _stability(own)
 
 
@@ -20,7 +25,7 @@ def proof_facts(proof: Proof, own: Significance) -> Iterator[tuple[str, str]]:
     better, worse = proof.trained.checkpoint_id, proof.baseline.checkpoint_id
     suite = proof.benchmark_suite.name
     yield "claim", f"{better} is better than {worse} and no less safe, on {suite}"
-    yield from comparison_facts(own)
+    yield from comparison_facts(own, limit=proof.criteria.max_safety_regression)
     path = Names(proof.run_id).proof
     yield "proof", f"{path}, valid with the store; sha256 {proof.proof_sha256[:16]}"
 
@@ -44,12 +49,12 @@ def _reward(own: Significance) -> str:
     )
 
 
-def _safety(own: Significance) -> str:
+def _safety(own: Significance, limit: float) -> str:
     if own.safety_regression is None:
         return "unknown: nothing watched it in every pair"
     return (
         f"{own.safety_regression:+.3f} penalty a case, at most "
-        f"{_number(own.safety_upper_bound)} with 95 % confidence"
+        f"{_number(own.safety_upper_bound)} with 95 % confidence ({limit:g} is allowed)"
     )
 
 
