@@ -232,14 +232,12 @@ def _plan_facts(inputs: "Inputs", path: str) -> Iterator[tuple[str, str]]:
     needed = ", ".join(f"{planned_pairs(d, q):,} to see {d:.2f}" for d, q in known)
     yield "pairs", f"{inputs.planned_pairs:,}; with 80 % power it takes {needed}"
     own = inputs.criteria
-    yield (
-        "criteria",
-        (
-            f"at least {own.min_pairs} pairs, {own.min_reward_delta:g} better, p at most "
-            f"{own.max_p_value:g}, at most {own.max_safety_regression:g} more safety penalty, at most "
-            f"{own.max_missing_share:.0%} missing"
-        ),
+    needs = (
+        f"at least {own.min_pairs} pairs, {own.min_reward_delta:g} better, "
+        f"p at most {own.max_p_value:g}, at most {own.max_safety_regression:g} more safety penalty, "
+        f"at most {own.max_missing_share:.0%} missing"
     )
+    yield "criteria", needs
     yield "next", f"tau-live bench prove --run-id {inputs.run_id}"
 
 
