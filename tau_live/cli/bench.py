@@ -14,6 +14,7 @@ import click
 from tau_live.cli.bench_operations import drill, gate, ops
 from tau_live.cli.bench_publication import archive, gc_reports, index, keeping_options, publish
 from tau_live.cli.options import (
+    checked_run_id,
     enabled_or_refuse,
     epilog,
     json_option,
@@ -55,7 +56,9 @@ SHOWN = 20
 
 DEMO_ROOT = Path(".tau/bench-demo")
 
-run_id_option = click.option("--run-id", required=True, metavar="ID", help="Such as m24-route-7.")
+run_id_option = click.option(
+    "--run-id", required=True, metavar="ID", callback=checked_run_id, help="Such as m24-route-7."
+)
 workers_option = click.option(
     "--workers",
     default=1,
@@ -234,7 +237,8 @@ def _plan_facts(inputs: "Inputs", path: str) -> Iterator[tuple[str, str]]:
     own = inputs.criteria
     needs = (
         f"at least {own.min_pairs} pairs, {own.min_reward_delta:g} better, "
-        f"p at most {own.max_p_value:g}, at most {own.max_safety_regression:g} more safety penalty, "
+        f"p at most {own.max_p_value:g}, "
+        f"at most {own.max_safety_regression:g} more safety penalty, "
         f"at most {own.max_missing_share:.0%} missing"
     )
     yield "criteria", needs
@@ -244,9 +248,27 @@ def _plan_facts(inputs: "Inputs", path: str) -> Iterator[tuple[str, str]]:
 @contextmanager
 def _shown(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on a terminal; SIGTERM interrupts like Ctrl-C."""
+    last = (0, 0)
+
     with interrupting(), progress_bar(quiet=quiet) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def show(done: int, total: int) -> None:
+            nonlocal last
+            last = done, total
+            bar.update(task, completed=done, total=total)
+
+        try:
+            yield show
+        except KeyboardInterrupt:
+            bar.stop()
+            done, total = last
+            click.echo(
+                f"interrupted with {done:,} of {total:,} done; the same command goes on "
+                "(`run` with --resume)",
+                err=True,
+            )
+            raise
 
 
 @bench.command(epilog=epilog("bench run", "tau-live bench run --run-id m24-route-7 --workers 4"))
@@ -292,11 +314,13 @@ def compare(*, run_id: str, keeping: "Keeping | None", folder: Path, as_json: bo
     """Write the reports of a run: baseline, trained, significance and safety regression."""
     from tau_live.evidence.artifacts import plain
     from tau_live.evidence.proving import compare as compare_roles
+    from tau_live.evidence.proving import failures_of
     from tau_live.evidence.records import read_inputs
 
     root = root_of(folder)
-    _, reports = compare_roles(root, read_inputs(root, run_id), keeping=keeping)
+    evidence, reports = compare_roles(root, read_inputs(root, run_id), keeping=keeping)
     own = reports.significance.significance
+    _warn(failures_of(evidence))
     if as_json:
         print_json(plain(reports.significance))
     else:
@@ -311,7 +335,9 @@ def compare(*, run_id: str, keeping: "Keeping | None", folder: Path, as_json: bo
     epilog=epilog("bench summary", "tau-live bench summary --run-id m24-all m24-a m24-b")
 )
 @click.argument("runs", nargs=-1, required=True, metavar="RUN_ID...")
-@click.option("--run-id", required=True, metavar="ID", help="The id of the summary.")
+@click.option(
+    "--run-id", required=True, metavar="ID", callback=checked_run_id, help="Of the summary."
+)
 @keeping_options
 @root_option
 @json_option
@@ -392,11 +418,17 @@ def prove(
     _print_proof(proved, as_json=as_json)
 
 
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        click.echo(f"warning: {printable(line)}", err=True)
+
+
 def _print_proof(proved: "Proved", *, as_json: bool) -> None:
     """Print a proof, and end with its exit code."""
     from tau_live.cli.bench_shown import proof_facts
     from tau_live.evidence.artifacts import plain
 
+    _warn(proved.failures)
     if as_json:
         print_json(plain(proved.proof))
     else:

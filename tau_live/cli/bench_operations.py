@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.options import epilog, json_option, root_of, root_option
+from tau_live.cli.options import checked_run_id, epilog, json_option, root_of, root_option
 from tau_live.cli.output import print_json, printable
 
 
@@ -76,7 +76,9 @@ proof_option = click.option(
         "--proof tasks/reports/m24-benchmark-proof-m24-route-7.json --runbook docs/runbook.md",
     )
 )
-@click.option("--run-id", required=True, metavar="ID", help="Such as m24-ops-1.")
+@click.option(
+    "--run-id", required=True, metavar="ID", callback=checked_run_id, help="Such as m24-ops-1."
+)
 @proof_option
 @click.option(
     "--runbook", "runbooks", multiple=True, metavar="FILE", help="A runbook, from the root."
@@ -119,7 +121,9 @@ def ops(  # noqa: PLR0913  # its options
         "--operator-runbook docs/runbook.md --incident-playbook docs/incidents.md",
     )
 )
-@click.option("--run-id", required=True, metavar="ID", help="Such as m24-gate-1.")
+@click.option(
+    "--run-id", required=True, metavar="ID", callback=checked_run_id, help="Such as m24-gate-1."
+)
 @proof_option
 @click.option("--ops-run-id", required=True, metavar="ID", help="The operational proof.")
 @click.option("--operator-runbook", default="", metavar="FILE", help="From the root.")

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import socket
 import threading
 import time
@@ -34,6 +35,9 @@ from tau_live.store.roles import Store
 
 if TYPE_CHECKING:
     from tau_live.evidence.artifacts import Root
+
+RUN_ID = r"[a-z][a-z0-9]{0,15}-[a-z0-9][a-z0-9-]{0,62}"
+"""The form of the id of a run."""
 
 AUDIT = "audit"
 """The event under which redactors get reasons."""
@@ -77,6 +81,20 @@ root_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="The project: all paths in artifacts begin there.  [default: the current folder]",
 )
+
+
+def checked_run_id(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return a run id, if it has the form that artifacts have."""
+    del ctx
+    if re.fullmatch(RUN_ID, value) is None:
+        raise click.BadParameter(
+            "must be a programme such as m24, a dash, and lower-case letters, digits and dashes, "
+            f"got {value!r}",
+            param=parameter,
+        )
+    return value
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, on one line.")
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tau_live.core.errors import TauLiveError
 from tau_live.core.settings import Settings
 from tau_live.evidence.artifacts import ArtifactError, Fault, Names, Root, plain, timestamp
 from tau_live.evidence.comparison import Evidence, Reports, read_evidence, write_reports
@@ -25,11 +26,27 @@ class Proved(NamedTuple):
         proof: The proof.
         reports: The reports that it names.
         validation: What is wrong with it, with the store at hand.
+        failures: How many executions failed or are missing, and why.
     """
 
     proof: Proof
     reports: Reports
     validation: Validation
+    failures: list[str]
+
+
+def failures_of(evidence: Evidence) -> list[str]:
+    """Return how many executions of each role failed or are missing, and why the first of them."""
+    lines = []
+    for role in ROLES:
+        records = evidence.of(role).records
+        for status in ("failed", "missing"):
+            own = [record for record in records if record.status == status]
+            if own:
+                what = "have failed" if status == "failed" else "are missing"
+                share = f"{len(own):,} of {len(records):,} executions of {role} {what}"
+                lines.append(f"{share}; the first: {own[0].error}")
+    return lines
 
 
 def compare(
@@ -48,7 +65,13 @@ def compare(
     evidence = read_evidence(root, inputs)
     faults = [*faults_of_evidence(evidence, frozen_suite(root, inputs))]
     if faults:
-        raise ArtifactError(*faults[:20])
+        raise ArtifactError(*faults)
+    for role in ROLES:
+        records = evidence.of(role).records
+        if all(record.status == "failed" for record in records):
+            raise TauLiveError(
+                f"every execution of {role} has failed, so nothing was measured: {records[0].error}"
+            )
     return evidence, write_reports(root, evidence, timestamp(time.time()), keeping=keeping)
 
 
@@ -93,5 +116,5 @@ def prove(
     root.write(path, proof)
     checked = validate(root.place(path), Checked(root, settings=settings, key=key))
     if not checked.valid:
-        raise ArtifactError(*(Fault(*fault) for fault in checked.errors[:20]))
-    return Proved(proof, reports, checked)
+        raise ArtifactError(*(Fault(*fault) for fault in checked.errors))
+    return Proved(proof, reports, checked, failures_of(evidence))
