@@ -125,10 +125,10 @@ class Connection(AbstractContextManager[None]):
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
         """Run a statement and return all of its rows."""
-        if self._savepoints and not self.raw.in_transaction:
-            raise self._rolled_back()
         try:
-            with self._working:
+            with self._working:  # or another thread's commit would look like a rollback
+                if self._savepoints and not self.raw.in_transaction:
+                    raise self._rolled_back()
                 rows: list[sqlite3.Row] = self._reading.execute(sql, parameters).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
@@ -155,10 +155,10 @@ class Connection(AbstractContextManager[None]):
 
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement that writes and return how many rows it changed."""
-        if self._savepoints and not self.raw.in_transaction:
-            raise self._rolled_back()
         try:
             with self._working:
+                if self._savepoints and not self.raw.in_transaction:
+                    raise self._rolled_back()
                 return self._writing.execute(sql, parameters).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
@@ -174,10 +174,10 @@ class Connection(AbstractContextManager[None]):
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run a statement that writes once for each of ``rows``; return how many rows changed."""
-        if self._savepoints and not self.raw.in_transaction:
-            raise self._rolled_back()
         try:
             with self._working:
+                if self._savepoints and not self.raw.in_transaction:
+                    raise self._rolled_back()
                 return self._writing.executemany(sql, rows).rowcount
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
