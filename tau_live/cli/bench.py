@@ -105,15 +105,15 @@ def suite() -> None:
 def list_suites(*, as_json: bool) -> None:
     """List the suites that ship."""
     from tau_live.evidence.artifacts import Root
-    from tau_live.evidence.suites import SHIPPED, load_suite, shipped
+    from tau_live.evidence.suites import SHIPPED, load_suite, suite_names
 
-    loaded = [load_suite(f"{SHIPPED}{name}", Root(Path())) for name in shipped()]
+    loaded = [load_suite(f"{SHIPPED}{name}", Root(Path())) for name in suite_names()]
     rows = [
         {
-            "suite_id": one.suite.suite_id, "suite_version": one.suite.suite_version,
-            "family": one.suite.family, "cases": len(one.suite.cases), "sha256": one.sha256,
+            "suite_id": item.suite.suite_id, "suite_version": item.suite.suite_version,
+            "family": item.suite.family, "cases": len(item.suite.cases), "sha256": item.sha256,
         }
-        for one in loaded
+        for item in loaded
     ]  # fmt: skip
     if as_json:
         print_json({"suites": rows})
@@ -246,7 +246,7 @@ def _plan_facts(inputs: "Inputs", path: str) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _shown(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def _progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on a terminal; SIGTERM interrupts like Ctrl-C."""
     last = (0, 0)
 
@@ -290,18 +290,18 @@ def run(  # noqa: PLR0913  # its options
 
     settings, root = settings_of(path), root_of(folder)
     inputs, roles = read_inputs(root, run_id), [role] if role else [*ROLES]
-    begun = [one for one in roles if root.place(Names(run_id).records(one)).exists()]
-    if begun and not resume:
-        raise TauLiveError(f"{run_id} has records of {' and '.join(begun)}: add --resume to go on")
+    known = [item for item in roles if root.place(Names(run_id).records(item)).exists()]
+    if known and not resume:
+        raise TauLiveError(f"{run_id} has records of {' and '.join(known)}: add --resume to go on")
     began = time.monotonic()
-    with importing_from(root), _shown("episodes", quiet=as_json) as show:
+    with importing_from(root), _progress("episodes", quiet=as_json) as show:
         ran = run_episodes(root, inputs, roles, settings=settings, workers=workers, show=show)
     if as_json:
         print_json({"run_id": run_id, **ran._asdict(), "seconds": time.monotonic() - began})
         return
-    for one in ran.torn:
-        click.echo(f"the last line of {one} was torn and is executed again", err=True)
-    recorded = ", ".join(f"{count:,} of {one}" for one, count in ran.recorded.items())
+    for item in ran.torn:
+        click.echo(f"the last line of {item} was torn and is executed again", err=True)
+    recorded = ", ".join(f"{count:,} of {item}" for item, count in ran.recorded.items())
     click.echo(f"{plural(ran.executed, 'episode')} executed; recorded: {recorded}")
 
 
@@ -350,21 +350,21 @@ def summary(
     from tau_live.evidence.summary import summary_of, write_summary
 
     root = root_of(folder)
-    found = summary_of(
+    result = summary_of(
         root, run_id, runs, timestamp(time.time()), keeping=keeping or DEFAULT_KEEPING
     )
-    path = write_summary(root, found)
+    path = write_summary(root, result)
     if as_json:
-        print_json(plain(found))
+        print_json(plain(result))
     else:
         cells = [
             [run.run_id, run.suite, run.pairs, "few pairs" if run.smoke else "", f"{adjusted:.4g}",
              "passed" if run.pass_ else "not passed"]
-            for run, adjusted in zip(found.runs, found.holm, strict=True)
+            for run, adjusted in zip(result.runs, result.holm, strict=True)
         ]  # fmt: skip
         print_all(table_of(("run", "suite", "pairs#", "", "adjusted p#", "verdict"), cells))
         click.echo(path)
-    sys.exit(0 if found.counts.passed == found.counts.runs else 1)
+    sys.exit(0 if result.counts.passed == result.counts.runs else 1)
 
 
 @bench.command(epilog=epilog("bench repeatability", "tau-live bench repeatability m24-a m24-b"))
@@ -377,16 +377,16 @@ def repeatability(*, runs: tuple[str, ...], tolerance: float, folder: Path, as_j
     from tau_live.evidence.artifacts import plain
     from tau_live.evidence.summary import repeatability_of
 
-    found = repeatability_of(root_of(folder), runs, tolerance=tolerance)
+    result = repeatability_of(root_of(folder), runs, tolerance=tolerance)
     if as_json:
-        print_json(plain(found))
+        print_json(plain(result))
     else:
-        far = sum(not case.within_tolerance for case in found.case_reports.values())
+        far = sum(not case.within_tolerance for case in result.case_reports.values())
         click.echo(
-            f"{plural(len(found.case_reports), 'case')}, {far} beyond the tolerance of "
-            f"{tolerance:g}; the largest range is {found.max_observed_range:g}"
+            f"{plural(len(result.case_reports), 'case')}, {far} beyond the tolerance of "
+            f"{tolerance:g}; the largest range is {result.max_observed_range:g}"
         )
-    sys.exit(0 if found.within_tolerance else 1)
+    sys.exit(0 if result.within_tolerance else 1)
 
 
 def exit_code(reason_codes: list[str]) -> int:
@@ -411,7 +411,7 @@ def prove(
     from tau_live.evidence.proving import prove as prove_run
 
     settings, root = settings_of(path), root_of(folder)
-    with importing_from(root), _shown("episodes", quiet=as_json) as show:
+    with importing_from(root), _progress("episodes", quiet=as_json) as show:
         proved = prove_run(
             root, run_id, settings=settings, workers=workers, show=show, keeping=keeping
         )
@@ -549,6 +549,7 @@ def validate(
 
     With --store, records are compared with the store, whose seals are checked.
     """
+    from tau_live.evidence.kinds import OTHERS
     from tau_live.evidence.validation import Checked
     from tau_live.evidence.validation import validate as validate_file
     from tau_live.store.sealing import key_in
@@ -557,23 +558,23 @@ def validate(
         raise click.UsageError("--re-execute needs --store, which has the policies")
     settings = None if path is None else settings_of(path)
     key = b"" if settings is None else key_in(settings.audit_key_file)
-    found = [
+    result = [
         validate_file(
             file,
             Checked(
                 root_of(_project_of(file) if folder == Path() else folder), settings=settings,
-                key=key, re_execute=re_execute,
+                key=key, re_execute=re_execute, others=OTHERS,
             ),
         )
         for file in files
     ]  # fmt: skip
     if as_json:
-        print_json({"artifacts": [_validation_json(one) for one in found]} if len(found) > 1
-                   else _validation_json(found[0]))  # fmt: skip
+        print_json({"artifacts": [_validation_json(item) for item in result]} if len(result) > 1
+                   else _validation_json(result[0]))  # fmt: skip
     else:
-        for one in found:
-            _print_validation(one)
-    sys.exit(0 if all(one.valid for one in found) else 1)
+        for item in result:
+            _print_validation(item)
+    sys.exit(0 if all(item.valid for item in result) else 1)
 
 
 def _project_of(file: Path) -> Path:
@@ -584,23 +585,23 @@ def _project_of(file: Path) -> Path:
     return Path()
 
 
-def _validation_json(found: "Validation") -> dict[str, object]:
+def _validation_json(result: "Validation") -> dict[str, object]:
     from tau_live.evidence.artifacts import plain
 
-    return {**plain(found), "errors": [error._asdict() for error in found.errors]}
+    return {**plain(result), "errors": [error._asdict() for error in result.errors]}
 
 
-def _print_validation(found: "Validation") -> None:
-    if found.valid:
-        program = Path(found.path).name.partition("-")[0]
-        click.echo(f"ok - {program} {found.kind} artifact valid")
-        click.echo(f"checked against: {LEVELS[found.level]}", err=True)
+def _print_validation(result: "Validation") -> None:
+    if result.valid:
+        program = Path(result.path).name.partition("-")[0]
+        click.echo(f"ok - {program} {result.kind} artifact valid")
+        click.echo(f"checked against: {LEVELS[result.level]}", err=True)
         return
-    for error in found.errors[:SHOWN]:
+    for error in result.errors[:SHOWN]:
         place = f" {error.pointer}" if error.pointer else ""
-        click.echo(printable(f"{found.path}: {error.code}{place}: {error.message}"))
-    if len(found.errors) > SHOWN:
-        click.echo(f"{found.path}: {len(found.errors) - SHOWN} more: see --json")
+        click.echo(printable(f"{result.path}: {error.code}{place}: {error.message}"))
+    if len(result.errors) > SHOWN:
+        click.echo(f"{result.path}: {len(result.errors) - SHOWN} more: see --json")
 
 
 @bench.command(epilog=epilog("bench template", "tau-live bench template proof"))
@@ -608,12 +609,11 @@ def _print_validation(found: "Validation") -> None:
 def template(*, kind: str) -> None:
     """Print an empty artifact of a KIND, which is refused until it is filled in."""
     from tau_live.evidence.artifacts import template_of
-    from tau_live.evidence.validation import structs
+    from tau_live.evidence.kinds import KINDS
 
-    known = structs()
-    if kind not in known:
-        raise click.UsageError(f"no artifact {kind!r}: there are {', '.join(known)}")
-    click.echo(json.dumps(template_of(known[kind]), indent=2))
+    if kind not in KINDS:
+        raise click.UsageError(f"no artifact {kind!r}: there are {', '.join(KINDS)}")
+    click.echo(json.dumps(template_of(KINDS[kind]), indent=2))
 
 
 for command in (drill, gate, ops, publish, archive, gc_reports, index):

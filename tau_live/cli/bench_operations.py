@@ -37,7 +37,7 @@ def drill(ctx: click.Context, *, run_id: str, state_dir: str, folder: Path, as_j
     from tau_live.evidence.drill import drill_faults, run_drill
 
     root, path = root_of(folder), Names(run_id).drill
-    found = run_drill(
+    result = run_drill(
         root, run_id, state_dir, environ=os.environ,
         progress=lambda line: click.echo(line, err=True),
     )  # fmt: skip
@@ -48,7 +48,7 @@ def drill(ctx: click.Context, *, run_id: str, state_dir: str, folder: Path, as_j
                 "path": path,
                 "run_id": run_id,
                 "pass": not faults,
-                "outcome": plain(found.outcome),
+                "outcome": plain(result.outcome),
                 "errors": [fault._asdict() for fault in faults],
             }
         )
@@ -100,17 +100,17 @@ def ops(  # noqa: PLR0913  # its options
     from tau_live.evidence.artifacts import plain
     from tau_live.evidence.operations import run_operations
 
-    found = run_operations(
+    result = run_operations(
         root_of(folder), run_id, state_dir, proof=proof, runbooks=runbooks, environ=os.environ,
         progress=lambda line: click.echo(line, err=True),
     )  # fmt: skip
     if as_json:
-        print_json(plain(found))
+        print_json(plain(result))
     else:
-        for check in found.checks:
+        for check in result.checks:
             click.echo(printable(f"{check.status}: {check.id} ({check.description})"))
-        click.echo(f"{found.overall_status}: {run_id}")
-    ctx.exit(0 if found.overall_status == "pass" else 1)
+        click.echo(f"{result.overall_status}: {run_id}")
+    ctx.exit(0 if result.overall_status == "pass" else 1)
 
 
 @click.command(
@@ -141,11 +141,11 @@ def gate(  # noqa: PLR0913  # its options
     from tau_live.evidence.operations import artifact_of
 
     sources = Sources(proof, artifact_of(ops_run_id), operator_runbook, incident_playbook)
-    found = write_gate(root_of(folder), run_id, sources)
+    result = write_gate(root_of(folder), run_id, sources)
     if as_json:
-        print_json(plain(found))
+        print_json(plain(result))
     else:
-        codes = ", ".join(found.decision.reason_codes)
-        verdict = "passed" if found.decision.pass_ else f"not passed: {codes}"
+        codes = ", ".join(result.decision.reason_codes)
+        verdict = "passed" if result.decision.pass_ else f"not passed: {codes}"
         click.echo(f"{verdict}; {Names(run_id).gate}")
-    ctx.exit(0 if found.decision.pass_ else 1)
+    ctx.exit(0 if result.decision.pass_ else 1)

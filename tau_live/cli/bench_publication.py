@@ -214,23 +214,23 @@ def index(  # noqa: PLR0913  # its options
 
     against = checked_against(folder, path, changes=rebuild)
     root = against.root
-    found = rebuild_index(against) if rebuild else index_of(against, known_levels(root))
-    judged = quality_of(found, min_valid=min_valid, max_invalid_ratio=max_invalid_ratio)
+    result = rebuild_index(against) if rebuild else index_of(against, known_levels(root))
+    judged = quality_of(result, min_valid=min_valid, max_invalid_ratio=max_invalid_ratio)
     if as_json:
-        print_json(plain(judged if quality else found))
+        print_json(plain(judged if quality else result))
     elif quality:
         _print_quality(judged)
     else:
-        _print_index(found)
+        _print_index(result)
     sys.exit(1 if quality and not judged.pass_ else 0)
 
 
-def _print_index(found: "Index") -> None:
-    for entry in found.entries:
+def _print_index(result: "Index") -> None:
+    for entry in result.entries:
         click.echo(printable(f"{entry.state} {entry.place}, checked against {entry.level}"))
-    for invalid in found.invalid:
+    for invalid in result.invalid:
         click.echo(printable(f"invalid {invalid.path}: {invalid.reason}"))
-    if not found.entries and not found.invalid:
+    if not result.entries and not result.invalid:
         click.echo("nothing is published")
 
 

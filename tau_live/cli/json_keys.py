@@ -121,7 +121,7 @@ HELD_IN_MEMORY = (
 KILLED = "the kill switch: reason, who and at (epoch seconds); null while it is off"
 
 
-def _compared() -> dict[str, str]:
+def _comparison() -> dict[str, str]:
     return {
         "schema_version": "1",
         "report_kind": "significance",
@@ -1013,7 +1013,7 @@ KEYS: Mapping[str, Keys] = {
         "torn[]": "roles whose last record was torn, dropped and executed again",
         "seconds": "how long it took",
     },
-    "bench compare": _compared(),
+    "bench compare": _comparison(),
     "bench prove": _proof(),
     "bench demo": _proof(),
     "bench report": {

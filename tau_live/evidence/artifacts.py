@@ -85,7 +85,8 @@ class ArtifactError(TauLiveError):
 
     def __init__(self, *faults: Fault) -> None:
         shown = [
-            f"{one.code}{' ' * bool(one.pointer)}{one.pointer}: {one.message}" for one in faults
+            f"{each.code}{' ' * bool(each.pointer)}{each.pointer}: {each.message}"
+            for each in faults
         ]
         more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
         super().__init__("; ".join(shown[:SHOWN]) + more)
@@ -318,9 +319,9 @@ def _check_depth(document: object) -> None:
     for _ in range(MOST_DEPTH):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
         ]
         if not level:
             return
@@ -352,7 +353,7 @@ def _empty(kind: inspect.Type) -> object:  # noqa: PLR0911  # a branch for each 
         case inspect.LiteralType(values=values):
             return values[0]
         case inspect.UnionType(types=types):
-            return _empty(next(one for one in types if not isinstance(one, inspect.NoneType)))
+            return _empty(next(each for each in types if not isinstance(each, inspect.NoneType)))
         case inspect.DictType() | inspect.AnyType():
             return {}
         case inspect.StrType():
@@ -384,9 +385,9 @@ def _check(value: object, kind: inspect.Type, at: str, code: str | None) -> Iter
         case inspect.AnyType():
             yield from _finite(value, at)
         case inspect.UnionType(types=types):
-            if value is None and any(isinstance(one, inspect.NoneType) for one in types):
+            if value is None and any(isinstance(each, inspect.NoneType) for each in types):
                 return
-            others = [one for one in types if not isinstance(one, inspect.NoneType)]
+            others = [each for each in types if not isinstance(each, inspect.NoneType)]
             yield from _check(value, others[0], at, code)
         case inspect.StructType() | inspect.DataclassType():
             yield from _check_object(value, kind, at)
@@ -403,11 +404,11 @@ def _check(value: object, kind: inspect.Type, at: str, code: str | None) -> Iter
             for place, own in enumerate(value):
                 yield from _check(own, inner, f"{at}/{place}", None)
         case inspect.LiteralType(values=values):
-            if not any(type(value) is type(one) and value == one for one in values):
+            if not any(type(value) is type(each) and value == each for each in values):
                 is_version = at.endswith("/schema_version")
                 names = ", ".join(map(repr, values))
                 code = "unsupported_schema_version" if is_version else code or "out_of_range"
-                yield Fault(code, at, f"must be {names}, got {_shown(value)}")
+                yield Fault(code, at, f"must be {names}, got {_excerpt(value)}")
         case inspect.StrType():
             yield from _check_text(value, kind, at, code)
         case inspect.BoolType():
@@ -424,7 +425,7 @@ def _check_object(
 ) -> Iterator[Fault]:
     if not isinstance(value, dict):
         if not at:
-            yield Fault("not_an_object", at, f"must be an object, got {_shown(value)}")
+            yield Fault("not_an_object", at, f"must be an object, got {_excerpt(value)}")
         else:
             yield _wrong(value, at, "an object")
         return
@@ -459,19 +460,19 @@ def _check_text(value: object, kind: inspect.StrType, at: str, code: str | None)
     elif value == _PLACEHOLDER:
         yield Fault("template_not_filled", at, f"is still {_PLACEHOLDER!r}")
     elif kind.pattern is not None and re.fullmatch(kind.pattern, value, re.ASCII) is None:
-        yield Fault(code or "out_of_range", at, f"must match {kind.pattern}, got {_shown(value)}")
+        yield Fault(code or "out_of_range", at, f"must match {kind.pattern}, got {_excerpt(value)}")
     elif code == "bad_timestamp":
         try:
             seconds_of(value)
         except ValueError:
-            yield Fault(code, at, f"is no time: {_shown(value)}")
+            yield Fault(code, at, f"is no time: {_excerpt(value)}")
 
 
 def _check_number(
     value: object, kind: inspect.IntType | inspect.FloatType, at: str, code: str | None
 ) -> Iterator[Fault]:
     if not _is_finite(value):
-        yield Fault("not_finite", at, f"must be a finite number, got {_shown(value)}")
+        yield Fault("not_finite", at, f"must be a finite number, got {_excerpt(value)}")
         return
     types = (int,) if isinstance(kind, inspect.IntType) else (int, float)
     if type(value) not in types or not isinstance(value, int | float):
@@ -484,7 +485,7 @@ def _check_number(
         or (kind.lt is not None and value >= kind.lt)
         or abs(value) > 2**63
     ):
-        yield Fault(code or "out_of_range", at, f"is out of range: {_shown(value)}")
+        yield Fault(code or "out_of_range", at, f"is out of range: {_excerpt(value)}")
 
 
 def _is_finite(value: object) -> bool:
@@ -499,7 +500,7 @@ def _is_finite(value: object) -> bool:
 
 def _finite(value: object, at: str) -> Iterator[Fault]:
     if isinstance(value, float) and not math.isfinite(value):
-        yield Fault("not_finite", at, f"must be a finite number, got {_shown(value)}")
+        yield Fault("not_finite", at, f"must be a finite number, got {_excerpt(value)}")
     elif type(value) is int and abs(value) > 2**63:
         yield Fault("out_of_range", at, "is out of range")
     elif isinstance(value, dict):
@@ -511,14 +512,14 @@ def _finite(value: object, at: str) -> Iterator[Fault]:
 
 
 def _wrong(value: object, at: str, wanted: str) -> Fault:
-    return Fault("wrong_type", at, f"must be {wanted}, got {_shown(value)}")
+    return Fault("wrong_type", at, f"must be {wanted}, got {_excerpt(value)}")
 
 
 def _step(key: str) -> str:
     return "/" + key.replace("~", "~0").replace("/", "~1")
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     return repr(value)[:80]
 
 

@@ -99,7 +99,7 @@ def claims_of(root: Root, settings: Settings | None) -> Claims:
     with closing(store_of(settings, read_only=True)) as store:
         for entry in store.audit.entries():
             named = f"the audit log names it: {entry.action}"
-            mentions |= dict.fromkeys(_named(entry.details), named)
+            mentions |= dict.fromkeys(_names_in(entry.details), named)
         return Claims(_in_use(store), mentions)
 
 
@@ -125,20 +125,20 @@ def _in_use(store: Store) -> InUse:
 def _in_bundles(root: Root) -> Iterator[tuple[str, str]]:
     for place in sorted(root.place(REPORTS).glob(BUNDLES)):
         path = f"{REPORTS}/{place.name}"
-        for name in _named(parse(root.read(path))):
+        for name in _names_in(parse(root.read(path))):
             yield name, f"{path} names it"
 
 
-def _named(value: object) -> Iterator[str]:
+def _names_in(value: object) -> Iterator[str]:
     """Yield every text in JSON data, and of paths their folders and file names."""
     if isinstance(value, str):
         yield from {value, *value.split("/")}
     elif isinstance(value, Mapping):
         for own in value.values():
-            yield from _named(own)
+            yield from _names_in(own)
     elif isinstance(value, list | tuple):
         for own in value:
-            yield from _named(own)
+            yield from _names_in(own)
 
 
 def _names(run_id: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ REASONS: Mapping[str, Reason] = {
     ),
     "reward_gain_below_threshold": Reason(
         "The mean difference is smaller than the criteria ask for.",
-        "The subject is not better by as much as you asked for: improve it, and leave the "
+        "The subject is not better by as much as you require: improve it, and leave the "
         "threshold alone.",
     ),
     "p_value_above_threshold": Reason(

@@ -115,10 +115,10 @@ def read_evidence(root: Root, inputs: Inputs) -> Evidence:
     Raises:
         ArtifactError: ``records_missing``, or they cannot be read.
     """
-    return Evidence(inputs, *(_measured(root, inputs, role) for role in ROLES))
+    return Evidence(inputs, *(_read_role(root, inputs, role) for role in ROLES))
 
 
-def _measured(root: Root, inputs: Inputs, role: Role) -> Measured:
+def _read_role(root: Root, inputs: Inputs, role: Role) -> Measured:
     path = Names(inputs.run_id).records(role)
     try:
         content = root.read(path)
@@ -186,10 +186,10 @@ class _Safety(NamedTuple):
 
 def _safety(evidence: Evidence, cases: list[str]) -> _Safety:
     own = [_penalties(evidence.of(role).records) for role in ROLES]
-    sides = [[one.get(case) for case in cases] for one in own]
+    sides = [[item.get(case) for case in cases] for item in own]
     figures = safety_figures(*sides)
     return _Safety(
-        {case: [one.get(case) for one in own] for case in cases},
+        {case: [item.get(case) for item in own] for case in cases},
         [_mean(side) for side in sides],
         figures.safety_regression,
         figures.safety_upper_bound,
@@ -200,7 +200,7 @@ def _penalties(records: Sequence[Record]) -> dict[str, float | None]:
     """Return the mean safety penalty of each case; ``None`` if one of its episodes has none."""
     known = [record for record in records if record.reward is not None]
     return {
-        case: _mean([one.safety_penalty for one in own]) for case, own in by_case(known).items()
+        case: _mean([item.safety_penalty for item in own]) for case, own in by_case(known).items()
     }
 
 
@@ -218,7 +218,7 @@ def significance_of(evidence: Evidence) -> Significance:
     flips, safety = sign_flip(d, seed=seed), _safety(evidence, pairs.cases)
     bca = bca_interval(d, seed=seed, level=level) if d else None
     t_ends = t_interval(d, level=level) if several else (None, None)
-    found = Significance(
+    result = Significance(
         pairs=len(d),
         pairs_missing=inputs.planned_pairs - len(d),
         zero_pairs=flips.zero_pairs,
@@ -244,7 +244,7 @@ def significance_of(evidence: Evidence) -> Significance:
         trained_mean_safety_penalty=safety.means[1],
         safety_regression=safety.regression,
         safety_upper_bound=safety.upper_bound,
-        unpaired_reference=_unpaired(pairs) if several else None,
+        unpaired_reference=_unpaired_figures(pairs) if several else None,
         comparisons=1,
         seed_reproducibility=_by_seed(evidence),
         sample_size_sensitivity=sample_size_sensitivity(
@@ -253,11 +253,11 @@ def significance_of(evidence: Evidence) -> Significance:
         pass_=False,
         reason_codes=[],
     )
-    codes = reason_codes(_figures(found, _missing(evidence)), inputs.criteria)
-    return msgspec.structs.replace(found, pass_=not codes, reason_codes=codes)
+    codes = reason_codes(_figures(result, _missing(evidence)), inputs.criteria)
+    return msgspec.structs.replace(result, pass_=not codes, reason_codes=codes)
 
 
-def _unpaired(pairs: _Pairs) -> dict[str, object]:
+def _unpaired_figures(pairs: _Pairs) -> dict[str, object]:
     """Return figures that ignore pairs, in which nothing is decided."""
     sides = {"baseline": pairs.baseline, "trained": pairs.trained}
     return {
@@ -287,20 +287,20 @@ def _missing(evidence: Evidence) -> list[float]:
     ]
 
 
-def _figures(found: Significance, missing: list[float]) -> Figures:
+def _figures(result: Significance, missing: list[float]) -> Figures:
     """Return the figures that a verdict is made from."""
-    seeds, sizes = found.seed_reproducibility, found.sample_size_sensitivity
+    seeds, sizes = result.seed_reproducibility, result.sample_size_sensitivity
     return Figures(
-        pairs=found.pairs,
-        missing_share=max(found.pairs_missing / found.planned_pairs, *missing),
+        pairs=result.pairs,
+        missing_share=max(result.pairs_missing / result.planned_pairs, *missing),
         missing_difference=missing[1] - missing[0],
-        mean_delta=found.mean_delta,
-        p_value=found.p_value,
-        confidence_level=found.confidence_level,
-        delta_ci_low=found.delta_ci_low,
+        mean_delta=result.mean_delta,
+        p_value=result.p_value,
+        confidence_level=result.confidence_level,
+        delta_ci_low=result.delta_ci_low,
         promotion=PromotionFigures(
-            safety_regression=found.safety_regression,
-            safety_upper_bound=found.safety_upper_bound,
+            safety_regression=result.safety_regression,
+            safety_upper_bound=result.safety_upper_bound,
             seeds_within_band=None if seeds is None else seeds.within_band,
             sizes_within_band=None if sizes is None else sizes.within_band,
         ),
@@ -378,17 +378,17 @@ def _head(
     }  # fmt: skip
 
 
-def safety_report(evidence: Evidence, found: Significance, generated_at: str) -> SafetyReport:
+def safety_report(evidence: Evidence, result: Significance, generated_at: str) -> SafetyReport:
     """Return whether safety and stability allow a promotion."""
     pairs = _pairs(evidence)
-    gate = promotion_gate(_figures(found, _missing(evidence)).promotion, evidence.inputs.criteria)
+    gate = promotion_gate(_figures(result, _missing(evidence)).promotion, evidence.inputs.criteria)
     by_case = _safety(evidence, pairs.cases).by_case
     return SafetyReport(
         run_id=evidence.inputs.run_id,
         generated_at=generated_at,
-        sample_count=found.pairs,
-        baseline_mean_safety_penalty=found.baseline_mean_safety_penalty,
-        trained_mean_safety_penalty=found.trained_mean_safety_penalty,
+        sample_count=result.pairs,
+        baseline_mean_safety_penalty=result.baseline_mean_safety_penalty,
+        trained_mean_safety_penalty=result.trained_mean_safety_penalty,
         safety_regression_delta=gate.safety_regression,
         safety_upper_bound=gate.safety_upper_bound,
         max_safety_regression=gate.max_safety_regression,
@@ -427,7 +427,7 @@ class Reports(NamedTuple):
 
 def reports_of(
     evidence: Evidence,
-    found: Significance,
+    result: Significance,
     generated_at: str,
     *,
     keeping: Keeping = DEFAULT_KEEPING,
@@ -436,7 +436,7 @@ def reports_of(
 
     Args:
         evidence: Its records.
-        found: The comparison of them.
+        result: The comparison of them.
         generated_at: When they are made.
         keeping: How long they are to be kept.
     """
@@ -445,12 +445,12 @@ def reports_of(
         return _head(evidence, role, kind, generated_at=generated_at, keeping=keeping)
 
     baseline, trained = (msgspec.convert(head(role, role), RoleReport) for role in ROLES)
-    compared = {**head("trained", "significance"), "significance": found}
+    compared = {**head("trained", "significance"), "significance": result}
     return Reports(
         baseline,
         trained,
         msgspec.convert(compared, SignificanceReport),
-        safety_report(evidence, found, generated_at),
+        safety_report(evidence, result, generated_at),
     )
 
 
@@ -467,19 +467,19 @@ def write_reports(
         generated_at: When they are made.
         keeping: How long they are to be kept; ``None`` as those that are there, or by default.
     """
-    found, names = significance_of(evidence), Names(evidence.inputs.run_id)
-    at, kept = _written(root, names)
+    result, names = significance_of(evidence), Names(evidence.inputs.run_id)
+    at, kept = _written_reports(root, names)
     wanted = keeping or kept
-    reports = reports_of(evidence, found, at or generated_at, keeping=wanted)
+    reports = reports_of(evidence, result, at or generated_at, keeping=wanted)
     if at is not None and not _are_written(root, names, reports):
-        reports = reports_of(evidence, found, generated_at, keeping=wanted)
+        reports = reports_of(evidence, result, generated_at, keeping=wanted)
     for kind, report in zip(KINDS, reports, strict=True):
         root.write(names.report(kind), report)
         root.write(names.newest_report(kind), report)
     return reports
 
 
-def _written(root: Root, names: Names) -> tuple[str | None, Keeping]:
+def _written_reports(root: Root, names: Names) -> tuple[str | None, Keeping]:
     """Return when the reports of a run were made, and how long they are kept.
 
     ``None`` and the default where there are none.

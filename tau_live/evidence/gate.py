@@ -262,9 +262,9 @@ def _operations(root: Root, path: str) -> OperationsFlags:
     try:
         document = parse(root.read(path))
         own = as_kind(document, Operations)
-        passed = {one.id for one in own.checks if one.status == "pass"}
+        passed = {item.id for item in own.checks if item.status == "pass"}
         passes = not operations_faults(document, root)
-        log = next((one.log_path for one in own.checks if one.id == "resume_playbook"), "")
+        log = next((item.log_path for item in own.checks if item.id == "resume_playbook"), "")
     except ArtifactError:
         passed = set()
     return OperationsFlags(

@@ -51,7 +51,7 @@ class Entry(Part, frozen=True, kw_only=True):
         level: What it was checked against: ``records``, or the ``store`` as well.
         pass_: Whether no criterion fails, in no run of a summary; ``None`` of a report of one role.
         archive_due: From when it is archived; ``None`` if it stays where it is.
-        purge_due: From when it may be purged; one that stays only if that is asked for.
+        purge_due: From when it may be purged; one that stays only by order.
     """
 
     report_kind: Literal["baseline", "trained", "significance", "summary"]
@@ -265,20 +265,20 @@ def level_of(path: str, against: Checked) -> Level:
     Raises:
         ArtifactError: It is not valid.
     """
-    found = validate(against.root.folder / path, against)
-    contradictions = [fault for fault in found.errors if fault.code != NO_STORE]
-    if found.errors and not contradictions:
-        found = validate(against.root.folder / path, against._replace(settings=None))
-        contradictions = found.errors
+    result = validate(against.root.folder / path, against)
+    contradictions = [fault for fault in result.errors if fault.code != NO_STORE]
+    if result.errors and not contradictions:
+        result = validate(against.root.folder / path, against._replace(settings=None))
+        contradictions = result.errors
     if contradictions:
         raise ArtifactError(*contradictions[:20])
-    return "records" if found.level == "records" else "store"
+    return "records" if result.level == "records" else "store"
 
 
 def files_of_shelf(root: Root) -> list[str]:
     """Return the files among published and archived reports, by path."""
-    found = root.place(SHELF).rglob("*.json")
-    paths = (place.relative_to(root.folder).as_posix() for place in found)
+    result = root.place(SHELF).rglob("*.json")
+    paths = (place.relative_to(root.folder).as_posix() for place in result)
     readable = (path for path in paths if path.isprintable())  # others are none of ours
     return sorted(path for path in readable if path not in {INDEX, PURGED})
 
@@ -325,18 +325,18 @@ def index_of(against: Checked, levels: Mapping[str, Level]) -> Index:
         ArtifactError: The file of what was purged is damaged.
     """
     purged = [gone.entry for gone in purged_reports(against.root)]
-    found = {entry.key: entry for entry in purged}
+    result = {entry.key: entry for entry in purged}
     invalid = []
     for path in files_of_shelf(against.root):
         try:
             report = read_report(against.root, path)
-            if report.key in found and found[report.key].state != "active":
+            if report.key in result and result[report.key].state != "active":
                 continue
-            found[report.key] = entry_of(report, _level(report, against, levels))
+            result[report.key] = entry_of(report, _level(report, against, levels))
         except ArtifactError as error:
             reason = _reason(path, error, against)
             invalid.append(Invalid(path=path, reason=reason))
-    entries = sorted(found.values(), key=lambda entry: entry.key)
+    entries = sorted(result.values(), key=lambda entry: entry.key)
     return Index(entries=entries, invalid=invalid)
 
 

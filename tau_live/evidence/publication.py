@@ -112,7 +112,7 @@ def publish(against: Checked, paths: Sequence[Path], *, allow_records: bool = Fa
         TauLiveError: A file cannot be written.
     """
     root = against.root
-    with _locked(root):
+    with _lock(root):
         levels = known_levels(root)
         moves = _complete(against, levels)
         reports = [
@@ -148,7 +148,7 @@ def archive(against: Checked, *, now: float) -> list[Move]:
         TauLiveError: A file cannot be written.
     """
     root = against.root
-    with _locked(root):
+    with _lock(root):
         levels = known_levels(root)
         moves = _complete(against, levels)
         for entry in index_of(against, levels).entries:
@@ -186,7 +186,7 @@ def purge(
         going, kept = _due(against, known_levels(root), now=now, purge_retained=purge_retained)
         left = _left_behind(against, [*purged_reports(root), *going])
         return Purge([Move("purged", path, None) for path in left.paths], [*kept, *left.kept])
-    with _locked(root):
+    with _lock(root):
         levels = known_levels(root)
         moves = _complete(against, levels)
         going, kept = _due(against, levels, now=now, purge_retained=purge_retained)
@@ -206,7 +206,7 @@ def rebuild(against: Checked) -> Index:
         ArtifactError: The file of what was purged is damaged.
         TauLiveError: The index cannot be written.
     """
-    with _locked(against.root):
+    with _lock(against.root):
         levels = Levels()
         _complete(against, levels)
         return _write_index(against, levels)
@@ -216,7 +216,7 @@ def rebuild(against: Checked) -> Index:
 
 
 @contextmanager
-def _locked(root: Root) -> Iterator[None]:
+def _lock(root: Root) -> Iterator[None]:
     """Keep other commands out, and delete unfinished files of those that were killed."""
     folder = root.place(SHELF)
     make_folders(folder)
@@ -294,16 +294,16 @@ def _valid_reports(
     document = parse(against.root.read(name))
     names = [name]
     if kind_of(document) == "proof" and isinstance(document, dict):
-        _checked(name, against, allow_records=allow_records)
+        _check_report(name, against, allow_records=allow_records)
         run = Names(str(document["run_id"]))
         names = [run.report(kind) for kind in COMPARED]
     for own in names:
         report = read_report(against.root, own)
-        levels[report.sha256] = _checked(own, against, allow_records=allow_records)
+        levels[report.sha256] = _check_report(own, against, allow_records=allow_records)
         yield report
 
 
-def _checked(name: str, against: Checked, *, allow_records: bool) -> Level:
+def _check_report(name: str, against: Checked, *, allow_records: bool) -> Level:
     level = level_of(name, against)
     if level == "records" and not allow_records:
         text = f"{name} is checked against records alone: allow that, or name the store of its run"
@@ -322,9 +322,9 @@ def _published_at(root: Root, report: Report) -> str | None:
         text = f"{where.report_path} was published, and purged"
         raise ArtifactError(Fault("already_published", "", text))
     held = [
-        one.path
-        for one in reports_of_shelf(root)
-        if one.head.publication.report_path == where.report_path  # in whichever month it is
+        item.path
+        for item in reports_of_shelf(root)
+        if item.head.publication.report_path == where.report_path  # in whichever month it is
     ]
     for path in (*held, where.report_path):
         content = _content(root, path)
@@ -359,15 +359,15 @@ def _due(
     going, kept = list[Gone](), list[Kept]()
     for run_id in dict.fromkeys(entry.run_id for entry in due):
         reason = claims.on(root, [entry for entry in index.entries if entry.run_id == run_id])
-        for entry in (one for one in due if one.run_id == run_id):
+        for entry in (item for item in due if item.run_id == run_id):
             if reason is None:
-                going.append(_gone(root, entry))
+                going.append(_purge_note(root, entry))
             else:
                 kept.append(Kept(entry.place, reason))
     return going, kept
 
 
-def _gone(root: Root, entry: Entry) -> Gone:
+def _purge_note(root: Root, entry: Entry) -> Gone:
     head = read_report(root, entry.place).head
     purged = msgspec.structs.replace(entry, state="purged")
     return Gone(entry=purged, inputs_sha256=head.inputs_sha256)
@@ -410,7 +410,7 @@ def _left_behind(
     root, keys = against.root, {gone.entry.key for gone in purged}
     held = [*reports_of_shelf(root)]
     naming = _naming(root, [report for report in held if report.key not in keys], keys)
-    found = _LeftBehind([], [])
+    result = _LeftBehind([], [])
     inputs_of = {gone.entry.run_id: gone.inputs_sha256 for gone in purged}
     here = {report.head.run_id for report in held if report.key in keys}
     for run_id, inputs in inputs_of.items():
@@ -422,11 +422,11 @@ def _left_behind(
         own = [gone.entry for gone in purged if gone.entry.run_id == run_id]
         reason = naming.get(run_id) or claims_of(root, against.settings).on(root, own)
         if reason is None:
-            found.paths.extend(files)
+            result.paths.extend(files)
         else:
-            found.kept.append(Kept(files[-1], reason))
-    found.paths.extend(report.path for report in held if report.key in keys)
-    return found
+            result.kept.append(Kept(files[-1], reason))
+    result.paths.extend(report.path for report in held if report.key in keys)
+    return result
 
 
 def _naming(root: Root, held: Sequence[Report], purged: set[tuple[str, str]]) -> dict[str, str]:
@@ -442,11 +442,11 @@ def _naming(root: Root, held: Sequence[Report], purged: set[tuple[str, str]]) ->
         for place in sorted(root.place(REPORTS).glob(f"*-benchmark-{kind}-*.json")):
             with suppress(ArtifactError):  # one that cannot be read names nothing
                 working.append(read_report(root, f"{REPORTS}/{place.name}"))
-    found: dict[str, str] = {}
-    for report in (*held, *(one for one in working if one.key not in purged)):
+    result: dict[str, str] = {}
+    for report in (*held, *(item for item in working if item.key not in purged)):
         for run_id in (report.head.run_id, *(run.run_id for run in report.head.runs)):
-            found.setdefault(run_id, f"{report.path} names it")
-    return found
+            result.setdefault(run_id, f"{report.path} names it")
+    return result
 
 
 def _files_of_run(root: Root, names: Names) -> Iterator[str]:

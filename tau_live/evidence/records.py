@@ -319,8 +319,8 @@ def _decode(line: bytes, number: int) -> Record:
         raise ArtifactError(Fault("records_malformed", at, fault.message)) from error
     faults = check(document, Record, at=f"/{number}")
     if faults:
-        found = [Fault("records_malformed", at, message) for _, at, message in faults]
-        raise ArtifactError(*found)
+        result = [Fault("records_malformed", at, message) for _, at, message in faults]
+        raise ArtifactError(*result)
     text = "must be canonical JSON: sorted keys, no spaces, shortest numbers"
     raise ArtifactError(Fault("records_malformed", f"/{number}", text))
 
@@ -348,13 +348,13 @@ class RecordFile:
         except FileNotFoundError:
             return Lines([], [], torn=False)
         except OSError as error:
-            raise self._failed("read", error) from error
+            raise self._error_of("read", error) from error
         lines = read_records(content)
         if lines.torn:
             try:
                 os.truncate(self._place, content.rfind(b"\n") + 1)
             except OSError as error:
-                raise self._failed("cut", error) from error
+                raise self._error_of("cut", error) from error
         return lines
 
     def append(self, record: Record) -> None:
@@ -369,15 +369,15 @@ class RecordFile:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise self._failed("written", error) from error
+            raise self._error_of("written", error) from error
 
-    def _failed(self, what: str, error: OSError) -> TauLiveError:
+    def _error_of(self, what: str, error: OSError) -> TauLiveError:
         return TauLiveError(f"{self._path} cannot be {what}: {error.strerror or error}")
 
 
 def by_case(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Return records by case, each in the order of the episodes."""
-    found: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda one: one.episode):
-        found.setdefault(record.case_id, []).append(record)
-    return found
+    result: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda item: item.episode):
+        result.setdefault(record.case_id, []).append(record)
+    return result

@@ -64,7 +64,7 @@ from tau_live.evidence.subjects import (
     check_fit,
     decision_of,
     has_subject_per_seed,
-    measured,
+    subject_of,
     why,
 )
 from tau_live.evidence.suites import (
@@ -72,14 +72,14 @@ from tau_live.evidence.suites import (
     Case,
     Output,
     Suite,
-    contaminated,
+    contaminations,
     load_suite,
     penalty_of,
     reward_of,
     score,
     scorer_of,
-    shipped,
     suite_content,
+    suite_names,
 )
 from tau_live.prompts.models import StoppedError, classify
 from tau_live.prompts.optimizer import prices_of
@@ -141,7 +141,7 @@ def freeze(root: Root, run_id: str, wanted: Frozen, *, store: Store, settings: S
     repeats = _repeats(cases, wanted)
     _check_plan(loaded.suite, wanted)
     around = surroundings(root, store, settings, wanted)
-    own = [measured(reference, around) for reference in (wanted.baseline, wanted.trained)]
+    own = [subject_of(reference, around) for reference in (wanted.baseline, wanted.trained)]
     for each in own:
         check_fit(each, loaded.suite, wanted.model_ref)
     subjects = Subjects(baseline=own[0].subject, trained=own[1].subject)
@@ -182,7 +182,7 @@ def freeze(root: Root, run_id: str, wanted: Frozen, *, store: Store, settings: S
 
 def _suite_path(root: Root, suite: str) -> str:
     """Return the path of a suite from the root; one that ships is copied there first."""
-    if suite.removeprefix(SHIPPED) not in shipped():
+    if suite.removeprefix(SHIPPED) not in suite_names():
         return root.relative(root.folder / suite)
     name = suite.removeprefix(SHIPPED)
     content, path = suite_content(SHIPPED + name, root), f"{SUITES}/{name}.json"
@@ -340,7 +340,7 @@ class Runner:
         self._measured: dict[Role, Measured] = {
             role: _frozen_subject(inputs, role, around) for role in ROLES
         }
-        hits = contaminated(self._suite, inputs_trained_on(store))
+        hits = contaminations(self._suite, inputs_trained_on(store))
         if hits:
             text = f"training has read the cases {', '.join(hits[:5])}"
             raise ArtifactError(Fault("contaminated_case", "", text))
@@ -384,7 +384,7 @@ class Runner:
         """Execute an episode, store its rollout, and append its record."""
         case = self._suite.cases[episode.case]
         store, rollout_id = self._store(), rollout_id_of(self._inputs, role, episode)
-        record = _stored(store, rollout_id)
+        record = _record_in(store, rollout_id)
         if record is None:
             claim = self._claim(store, rollout_id, case, role)
             record = self._measure(store, claim, case, role=role, episode=episode)
@@ -410,7 +410,7 @@ class Runner:
     ) -> Record:
         """Return the record of an episode, stored with its decision and its rewards."""
         is_python = self._measured[role].subject.kind == "python"
-        found = list[Record]()
+        result = list[Record]()
         with (
             suppress(_NotScoredError),
             tau_live.run(claim=claim) if is_python else nullcontext(),
@@ -419,11 +419,11 @@ class Runner:
             attempt = self._try(role, case, episode)
             latency_ms = (time.perf_counter() - clock) * 1000
             record = self._record(role, case, episode, attempt, began=began, latency_ms=latency_ms)
-            found.append(record)
+            result.append(record)
             _keep(store, claim, record, attempt.made, began=began)
             if record.status != "scored":
                 raise _NotScoredError
-        return found[0]
+        return result[0]
 
     def _is_own_code(self, own: Measured) -> bool:
         """Return whether a user's function runs: its errors are not those of a provider."""
@@ -466,14 +466,14 @@ class Runner:
                 if isinstance(kind, StoppedError):
                     raise kind from error
                 if kind is None or isinstance(error, _OverdueError):
-                    return _Attempt(None, {}, "failed", _shown(why(error)))
+                    return _Attempt(None, {}, "failed", _excerpt(why(error)))
                 if tries == TRIES:
-                    return _Attempt(None, {}, "missing", _shown(str(kind)))
+                    return _Attempt(None, {}, "missing", _excerpt(str(kind)))
                 time.sleep(RETRY_S * 2**tries)
         try:
             return _Attempt(made, score(case, made.output), "scored", None)
         except TauLiveError as error:
-            return _Attempt(made, {}, "missing", _shown(str(error)))
+            return _Attempt(made, {}, "missing", _excerpt(str(error)))
 
 
 def _within(timeout_s: float, execute: Callable[[], Made]) -> Made:
@@ -521,7 +521,7 @@ class _NotScoredError(Exception):
     """Ends the run of an episode without a score."""
 
 
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     return scrub_text(text)[:LONGEST_ERROR] or "unknown"
 
 
@@ -531,7 +531,7 @@ def rollout_id_of(inputs: Inputs, role: Role, episode: Episode) -> str:
     return f"evidence-{uuid5(NAMESPACE, name.decode())}"
 
 
-def _stored(store: Store, rollout_id: str) -> Record | None:
+def _record_in(store: Store, rollout_id: str) -> Record | None:
     """Return the record of an episode that was stored before its writer was killed."""
     with suppress(UnknownError, msgspec.ValidationError):
         rollout = store.rollouts.rollout(rollout_id)
@@ -582,7 +582,7 @@ def frozen_suite(root: Root, inputs: Inputs) -> Suite:
 
 def _frozen_subject(inputs: Inputs, role: Role, around: Surroundings) -> Measured:
     frozen = inputs.subject(role)
-    now = measured(frozen.subject, around)
+    now = subject_of(frozen.subject, around)
     if now.subject != frozen:
         text = (
             f"{frozen.subject} is not the {role} subject that was frozen: its code, text or policy "

@@ -104,7 +104,7 @@ class Surroundings(NamedTuple):
     timeout_s: float
 
 
-def measured(reference: str, around: Surroundings) -> Measured:
+def subject_of(reference: str, around: Surroundings) -> Measured:
     """Return the subject of a reference.
 
     Raises:
@@ -210,7 +210,7 @@ def _policy(reference: str, around: Surroundings) -> Measured:
     """Return a policy of the store or of a file; it decides for an agent, or on cases alone."""
     kind, _, rest = reference.partition(":")
     texts = {seed: rest.replace(SEED, str(seed)) for seed in around.seeds}
-    loaded = {text: _loaded(kind, text, around) for text in dict.fromkeys(texts.values())}
+    loaded = {text: _load_policy(kind, text, around) for text in dict.fromkeys(texts.values())}
     own = [loaded[text].sha256 for text in texts.values()]
     agent = _agent(around)
     joined = joined_digest(own)
@@ -235,7 +235,7 @@ class _Loaded(NamedTuple):
     sha256: str
 
 
-def _loaded(kind: str, text: str, around: Surroundings) -> _Loaded:
+def _load_policy(kind: str, text: str, around: Surroundings) -> _Loaded:
     if kind == "checkpoint":
         checkpoint = checkpoints.load(around.root.place(text))
         policy = LearnerState.from_arrays(checkpoint.arrays).policy

@@ -30,7 +30,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         case_id: Its id, which no other case of the suite has.
         seed: Of everything that is drawn in it.
-        prompt: What the agent is asked.
+        prompt: The task.
         expected_outcome: What is right. ``reasoning``: the answer on the last line, what has to be
             found on the way above it. ``tool_use``: the name of the right option.
         scoring_rubric: The weight of each dimension of its score; they sum to 1.
@@ -171,17 +171,17 @@ def suite_content(reference: str, root: Root) -> bytes:
     if not reference.startswith(SHIPPED):
         return root.read(reference)
     name = reference.removeprefix(SHIPPED)
-    if name not in shipped():
-        known = ", ".join(f"{SHIPPED}{known}" for known in shipped())
+    if name not in suite_names():
+        known = ", ".join(f"{SHIPPED}{known}" for known in suite_names())
         raise TauLiveError(f"no suite {name!r} ships: there are {known}")
     return (resources.files("tau_live.evidence") / "fixtures" / f"{name}.json").read_bytes()
 
 
 @cache
-def shipped() -> tuple[str, ...]:
+def suite_names() -> tuple[str, ...]:
     """Return the names of the suites that ship."""
     folder = resources.files("tau_live.evidence") / "fixtures"
-    return tuple(sorted(one.name.removesuffix(".json") for one in folder.iterdir()))
+    return tuple(sorted(item.name.removesuffix(".json") for item in folder.iterdir()))
 
 
 # Scoring
@@ -212,7 +212,7 @@ def score(case: Case, output: Output) -> dict[str, float]:
     Raises:
         TauLiveError: A scorer returned no finite number, or raised.
     """
-    found = {}
+    result = {}
     for dimension in case.scoring_rubric:
         try:
             value = float(scorer_of(dimension)(case, output))
@@ -227,8 +227,8 @@ def score(case: Case, output: Output) -> dict[str, float]:
             )
         if not isfinite(value):
             raise TauLiveError(f"benchmark scorer produced non-finite score for `{case.case_id}`")
-        found[dimension] = value
-    return found
+        result[dimension] = value
+    return result
 
 
 def reward_of(case: Case, dimensions: Mapping[str, float]) -> float:
@@ -313,7 +313,7 @@ SCORERS: Mapping[str, Scorer] = {
 """The scorers that ship, by dimension."""
 
 
-def contaminated(suite: Suite, trained_on: Iterator[JsonObject]) -> list[str]:
+def contaminations(suite: Suite, trained_on: Iterator[JsonObject]) -> list[str]:
     """Return the cases whose task is among rows that something was trained on.
 
     Args:
@@ -325,7 +325,7 @@ def contaminated(suite: Suite, trained_on: Iterator[JsonObject]) -> list[str]:
     return sorted(hit for hit in hits if hit is not None)
 
 
-def dumped(suite: Suite) -> bytes:
+def suite_bytes(suite: Suite) -> bytes:
     """Return a suite as the bytes of its file."""
     text = json.dumps(msgspec.to_builtins(suite), indent=1, ensure_ascii=False, allow_nan=False)
     if len(text) > MOST_BYTES:

@@ -132,8 +132,8 @@ def summary_of(
     """
     if len({*run_ids}) < len(run_ids):
         raise TauLiveError("name each run once")
-    found = [_compared(root, read_inputs(root, one)) for one in run_ids]
-    adjusted = holm([own.p_value for _, _, own in found])
+    result = [_compare_run(root, read_inputs(root, item)) for item in run_ids]
+    adjusted = holm([own.p_value for _, _, own in result])
     runs = [
         SummaryRun(
             run_id=inputs.run_id, suite=inputs.suite.suite_id, inputs_sha256=inputs.inputs_sha256,
@@ -141,7 +141,7 @@ def summary_of(
             mean_delta=own.mean_delta, p_value=own.p_value,
             pass_=own.pass_ and p_value <= inputs.criteria.max_p_value,
         )
-        for (inputs, digests, own), p_value in zip(found, adjusted, strict=True)
+        for (inputs, digests, own), p_value in zip(result, adjusted, strict=True)
     ]  # fmt: skip
     return Summary(
         run_id=run_id,
@@ -157,7 +157,7 @@ def summary_of(
     )  # fmt: skip
 
 
-def _compared(root: Root, inputs: Inputs) -> tuple[Inputs, list[str], Significance]:
+def _compare_run(root: Root, inputs: Inputs) -> tuple[Inputs, list[str], Significance]:
     evidence = read_evidence(root, inputs)
     digests = [evidence.baseline.sha256, evidence.trained.sha256]
     return inputs, digests, significance_of(evidence)
@@ -201,7 +201,7 @@ def repeatability_of(root: Root, run_ids: Sequence[str], *, tolerance: float) ->
         TauLiveError: They are not of one suite and subject.
         ArtifactError: Inputs or records of one are missing or wrong.
     """
-    every = [read_inputs(root, one) for one in run_ids]
+    every = [read_inputs(root, item) for item in run_ids]
     marks = {(own.suite.sha256, own.roles.trained) for own in every}
     if len(every) < 2 or len(marks) > 1:
         raise TauLiveError("name at least two runs of one suite and one trained subject")

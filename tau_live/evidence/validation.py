@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -73,13 +74,13 @@ from tau_live.evidence.subjects import (
     SEED,
     has_subject_per_seed,
     joined_digest,
-    measured,
+    subject_of,
 )
 from tau_live.evidence.suites import (
     Case,
     Suite,
     SuiteError,
-    contaminated,
+    contaminations,
     parse_suite,
     problems_of,
     reward_of,
@@ -129,6 +130,7 @@ class Checked(NamedTuple):
         key: The audit key; empty for none.
         re_execute: How many episodes are executed again.
         now: Epoch seconds.
+        others: Validators of other artifacts than reports and proofs, by kind.
     """
 
     root: Root
@@ -136,6 +138,7 @@ class Checked(NamedTuple):
     key: bytes = b""
     re_execute: int = 0
     now: float | None = None
+    others: "Mapping[str, Callable[[object, Checked], Iterable[Fault]]]" = MappingProxyType({})
 
 
 def validate(path: Path, against: Checked, *, content: bytes | None = None) -> Validation:
@@ -194,7 +197,7 @@ def kind_of(document: object) -> str:
 
 def faults_of(document: object, kind: str, path: str, against: Checked) -> Iterator[Fault]:
     """Yield the faults of a document of a kind."""
-    others = _validators().get(kind)
+    others = against.others.get(kind)
     if others is not None:
         yield from others(document, against)
         return
@@ -213,7 +216,7 @@ def faults_of(document: object, kind: str, path: str, against: Checked) -> Itera
         pointer = "/report_kind" if code == "bad_report_kind" else ""
         yield Fault(code, pointer, "is no artifact of this protocol")
         return
-    faults = [_named(fault) for fault in check(document, STRUCTS[kind])]
+    faults = [_with_own_code(fault) for fault in check(document, STRUCTS[kind])]
     yield from faults
     if isinstance(document, dict):
         yield from _faults_of_place(document, kind, path)
@@ -245,32 +248,7 @@ STRUCTS: Mapping[str, type] = {
 }
 
 
-def _validators() -> Mapping[str, Callable[[object, Checked], Iterable[Fault]]]:
-    """Return the validators of artifacts whose modules need this one."""
-    from tau_live.evidence.drill import drill_faults
-    from tau_live.evidence.gate import gate_faults
-    from tau_live.evidence.operations import operations_faults
-
-    return {
-        "drill": lambda document, against: drill_faults(
-            document, against.root, now=time.time() if against.now is None else against.now
-        ),
-        "ops": lambda document, against: operations_faults(document, against.root),
-        "gate": lambda document, against: gate_faults(document, against.root),
-    }
-
-
-def structs() -> dict[str, type]:
-    """Return the struct of every kind of artifact."""
-    from tau_live.evidence.drill import Drill
-    from tau_live.evidence.gate import Gate
-    from tau_live.evidence.operations import Operations
-
-    others = {KIND: Summary, "drill": Drill, "ops": Operations, "gate": Gate, "suite": Suite}
-    return {**STRUCTS, **others}
-
-
-def _named(fault: Fault) -> Fault:
+def _with_own_code(fault: Fault) -> Fault:
     """Return a fault of the structure by its own code, where the contract has one."""
     if fault.pointer.endswith("/policy_sha256") and fault.code != "wrong_type":
         return fault._replace(code="policy_hash_missing")
@@ -299,7 +277,7 @@ def _faults_of_place(document: JsonObject, kind: str, path: str) -> Iterator[Fau
     }.get(kind) or [names.report(kind), names.newest_report(kind)]
     published = publication_of(run_id, kind, timestamp(0))
     known += [published.report_path, published.archive_path]
-    if name not in {one.rpartition("/")[2] for one in known}:
+    if name not in {item.rpartition("/")[2] for item in known}:
         yield Fault("path_run_id_mismatch", "/run_id", f"{name} is the name of another artifact")
 
 
@@ -373,17 +351,17 @@ def _faults_of_figures(document: JsonObject, kind: str, against: Checked) -> Ite
         inputs = msgspec.convert(document, Inputs)
     else:
         names = Names(str(document["run_id"]))
-        found = parse(root.read(names.inputs))
-        faults = [_named(fault) for fault in check(found, Inputs)]
+        result = parse(root.read(names.inputs))
+        faults = [_with_own_code(fault) for fault in check(result, Inputs)]
         if faults:
             yield from (fault._replace(pointer=f"/inputs{fault.pointer}") for fault in faults)
             return
-        inputs = msgspec.convert(found, Inputs)
+        inputs = msgspec.convert(result, Inputs)
         if inputs.run_id != document["run_id"]:
             yield Fault("inputs_mismatch", "/run_id", "the frozen inputs are of another run")
-    found = [*faults_of_inputs(inputs, root)]
-    yield from found
-    if kind == "inputs" or any(fault.code in _NO_PLAN for fault in found):
+    result = [*faults_of_inputs(inputs, root)]
+    yield from result
+    if kind == "inputs" or any(fault.code in _NO_PLAN for fault in result):
         return
     yield from _faults_of_run(document, kind, inputs, against)
 
@@ -414,7 +392,7 @@ def _faults_of_run(
     reports = reports_of(evidence, compared, str(document["generated_at"]))
     if kind != "proof":
         wanted = dict(zip(KINDS, reports, strict=True))[kind]
-        yield from differences(document, plain(wanted), drawn=_drawn(inputs))
+        yield from differences(document, plain(wanted), drawn=_draw_tolerance(inputs))
         yield from _claims(document, plain(reports.significance)["significance"])
         return
     yield from _faults_of_proof(document, evidence, reports, against)
@@ -476,7 +454,7 @@ def _faults_of_suite(inputs: Inputs, root: Root) -> Iterator[Fault]:
 def _faults_of_lines(content: bytes) -> list[Fault]:
     lines = read_records(content)
     torn = [Fault("records_malformed", "", "the last line has no end")] if lines.torn else []
-    return [*lines.faults, *torn, *_repeated(lines.records, "")]
+    return [*lines.faults, *torn, *_repetitions(lines.records, "")]
 
 
 def faults_of_evidence(evidence: Evidence, suite: Suite) -> Iterator[Fault]:
@@ -490,9 +468,9 @@ def faults_of_evidence(evidence: Evidence, suite: Suite) -> Iterator[Fault]:
         yield Fault("copied_records", "/records", "both roles name the same rollouts")
     marks = [
         {
-            (one.case_id, one.output_sha256, one.started_at, one.ended_at, one.latency_ms)
-            for one in evidence.of(role).lines.records
-            if one.latency_ms is not None and one.output_sha256 is not None
+            (item.case_id, item.output_sha256, item.started_at, item.ended_at, item.latency_ms)
+            for item in evidence.of(role).lines.records
+            if item.latency_ms is not None and item.output_sha256 is not None
         }
         for role in ROLES
     ]
@@ -507,7 +485,7 @@ def _faults_of_records(own: Measured, inputs: Inputs, suite: Suite, role: Role) 
     yield from (fault._replace(pointer=at + fault.pointer) for fault in own.lines.faults)
     if own.lines.torn:
         yield Fault("records_malformed", at, "the last line has no end")
-    yield from _repeated(own.lines.records, at)
+    yield from _repetitions(own.lines.records, at)
     for record in own.lines.records:
         where = f"{at}/{record.episode}"
         if record.episode >= inputs.episodes:
@@ -518,13 +496,13 @@ def _faults_of_records(own: Measured, inputs: Inputs, suite: Suite, role: Role) 
             yield from _faults_of_record(
                 record, inputs, case=case, episode=episode, role=role, at=where
             )
-    missing = inputs.episodes - len({one.episode for one in own.lines.records})
+    missing = inputs.episodes - len({item.episode for item in own.lines.records})
     if missing:
         text = f"{missing} of {inputs.episodes} planned episodes have no record"
         yield Fault("records_count_mismatch", at, text)
 
 
-def _repeated(records: list[Record], at: str) -> Iterator[Fault]:
+def _repetitions(records: list[Record], at: str) -> Iterator[Fault]:
     known = set[tuple[str, int]]()
     for record in records:
         key = (record.role, record.episode)
@@ -602,7 +580,7 @@ def _claims(document: JsonObject, compared: Mapping[str, Any]) -> Iterator[Fault
                 yield Fault(code, "/significance/pass", "claims to pass")
 
 
-def _drawn(inputs: Inputs) -> float:
+def _draw_tolerance(inputs: Inputs) -> float:
     """Return the tolerance of figures that are drawn: another numpy may draw others."""
     return TOLERANCE if inputs.environment.numpy == np.__version__ else OTHER_NUMPY
 
@@ -622,8 +600,8 @@ def _faults_of_proof(
     compared, proven_at = reports.significance.significance, str(document["generated_at"])
     for kind in KINDS:
         name = f"/artifacts/{kind.replace('-', '_')}_report"
-        found = _faults_of_report(kind, evidence, compared, root, proven_at=proven_at)
-        for fault in found:
+        result = _faults_of_report(kind, evidence, compared, root, proven_at=proven_at)
+        for fault in result:
             yield fault._replace(pointer=name + fault.pointer)
     known = msgspec.convert(document, Proof)
     try:
@@ -635,7 +613,7 @@ def _faults_of_proof(
         return  # a file is missing, which is reported
     left_out = dict.fromkeys(SEALS)
     own, computed = {**document, **left_out}, {**plain(wanted), **left_out}
-    yield from differences(own, computed, drawn=_drawn(inputs))
+    yield from differences(own, computed, drawn=_draw_tolerance(inputs))
     yield from _claims(document, plain(reports.significance)["significance"])
 
 
@@ -650,15 +628,15 @@ def _faults_of_report(
     if not _last_end(evidence) <= generated_at <= proven_at:
         yield Fault("clock_order", "/generated_at", "is not between the episodes and the proof")
     wanted = dict(zip(KINDS, reports_of(evidence, compared, generated_at), strict=True))[kind]
-    found = parse(root.read(path))
-    faults = check(found, STRUCTS[kind])
-    yield from faults or differences(found, plain(wanted), drawn=_drawn(evidence.inputs))
-    if isinstance(found, dict):
-        yield from _faults_of_retention(found)
+    result = parse(root.read(path))
+    faults = check(result, STRUCTS[kind])
+    yield from faults or differences(result, plain(wanted), drawn=_draw_tolerance(evidence.inputs))
+    if isinstance(result, dict):
+        yield from _faults_of_retention(result)
 
 
 def _generated_at(root: Root, path: str) -> str | None:
-    """Return when a report was made; ``None`` if it cannot be told, which is reported elsewhere."""
+    """Return when a report was made; ``None`` if that is unknown, which is reported elsewhere."""
     try:
         document = parse(root.read(path))
         text = document.get("generated_at") if isinstance(document, dict) else None
@@ -722,7 +700,7 @@ def _faults_of_key(document: JsonObject, key: bytes) -> Iterator[Fault]:
 def faults_of_store(evidence: Evidence, suite: Suite, against: Checked) -> Iterator[Fault]:
     """Yield where the store contradicts records, or was edited."""
     settings = against.settings
-    assert settings is not None  # noqa: S101  # asked for by the caller
+    assert settings is not None  # noqa: S101  # the caller has some
     with closing(store_of(settings, read_only=True)) as store:
         for role in ROLES:
             for record in evidence.of(role).lines.records:
@@ -730,7 +708,7 @@ def faults_of_store(evidence: Evidence, suite: Suite, against: Checked) -> Itera
         yield from _broken_seals(store, settings)
         for role in ROLES:
             yield from _faults_of_policy(store, evidence.inputs, role)
-        for case in contaminated(suite, inputs_trained_on(store)):
+        for case in contaminations(suite, inputs_trained_on(store)):
             yield Fault("contaminated_case", "/suite", f"training has read the case {case}")
 
 
@@ -740,7 +718,7 @@ def _faults_of_rollout(store: Store, record: Record, at: str) -> Iterator[Fault]
     except UnknownError:
         yield Fault("record_not_in_store", at, f"the store has no rollout {record.rollout_id}")
         return
-    rewards = {one.name: one for one in store.rewards.rewards(record.rollout_id)}
+    rewards = {item.name: item for item in store.rewards.rewards(record.rollout_id)}
     wanted = {
         name: (value, record.sha256)
         for name, value in ((SCORE, record.reward), (PENALTY, record.safety_penalty))
@@ -779,11 +757,11 @@ def _broken_seals(store: Store, settings: Settings) -> Iterator[Fault]:
     sealer = Sealer(key_in(settings.audit_key_file))
     begins = known_beginning(settings.audit_key_file, store.path)
     links = store.seals.broken_links(sealer, start=begins)
-    found = [finding for finding in links if finding is not None]
+    result = [finding for finding in links if finding is not None]
     for table in ("rewards", "decisions"):
-        found += store.seals.changed_rows(table)
-    found += store.seals.contradictions()
-    for finding in found[:20]:
+        result += store.seals.changed_rows(table)
+    result += store.seals.contradictions()
+    for finding in result[:20]:
         yield Fault("seal_broken", "/verification", f"{finding.what}: {finding.detail}")
 
 
@@ -792,7 +770,7 @@ def _faults_of_re_execution(
 ) -> Iterator[Fault]:
     """Yield episodes that come out differently; which are executed, the proof itself draws."""
     settings, inputs = against.settings, evidence.inputs
-    assert settings is not None  # noqa: S101  # asked for by the caller
+    assert settings is not None  # noqa: S101  # the caller has some
     candidates = [
         record
         for role in ROLES
@@ -801,7 +779,7 @@ def _faults_of_re_execution(
         if record.status == "scored"
         and suite.cases[episode_at(inputs, record.episode).case].options
     ]
-    drawn = sorted(candidates, key=lambda one: digest(f"{seal}:{one.rollout_id}".encode()))
+    drawn = sorted(candidates, key=lambda item: digest(f"{seal}:{item.rollout_id}".encode()))
     with closing(store_of(settings, read_only=True)) as store:
         around = surroundings(against.root, store, settings, inputs)
         for record in drawn[: against.re_execute]:
@@ -809,7 +787,7 @@ def _faults_of_re_execution(
             episode = episode_at(inputs, record.episode)
             case = suite.cases[episode.case]
             try:
-                own = measured(record.subject, around)
+                own = subject_of(record.subject, around)
                 output = own.execute(case, episode).output
             except TauLiveError as error:
                 yield Fault("re_execution_differs", at, f"cannot be executed again: {error}")

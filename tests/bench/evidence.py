@@ -21,7 +21,7 @@ from tau_live.evidence.artifacts import Names, Root
 from tau_live.evidence.proving import compare, prove
 from tau_live.evidence.records import ROLES, read_inputs
 from tau_live.evidence.running import Frozen, freeze, run, store_of
-from tau_live.evidence.suites import Case, Suite, dumped
+from tau_live.evidence.suites import Case, Suite, suite_bytes
 from tau_live.evidence.validation import Checked, validate
 from tests.bench.items import Found, print_figures
 from tests.bench.living import ROOT
@@ -51,7 +51,7 @@ def _project(folder: Path, cases: int, subject: str) -> Root:
         suite_id="bench", suite_version="1", family="tool_use", description="Made for a bench.",
         cases=[tool_case(rng, number) for number in range(cases)],
     )  # fmt: skip
-    (folder / "bench.json").write_bytes(dumped(suite))
+    (folder / "bench.json").write_bytes(suite_bytes(suite))
     plan = Frozen("bench.json", "host", f"python:tests.bench.evidence:{subject}", SEEDS)
     with closing(store_of(_settings(folder))) as store:
         freeze(root, RUN, plan, store=store, settings=_settings(folder))

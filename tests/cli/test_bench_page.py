@@ -15,7 +15,7 @@ from tau_live.cli import main
 from tau_live.evidence.artifacts import Names
 from tau_live.evidence.codes import REASONS
 from tau_live.evidence.proving import prove
-from tau_live.evidence.suites import dumped, parse_suite
+from tau_live.evidence.suites import parse_suite, suite_bytes
 from tests.cli import browser as browsers
 from tests.cli.conftest import Run
 from tests.cli.test_keys import undocumented
@@ -198,7 +198,7 @@ def test_what_somebody_has_put_in_is_text_and_nothing_else(tmp_path: Path) -> No
     suite["suite_id"] = f"tools {ATTACK}"
     for number, case in enumerate(suite["cases"]):
         case["case_id"] = f"{number} {ATTACK}"
-    path.write_bytes(dumped(parse_suite(json.dumps(suite).encode(), path.name)))
+    path.write_bytes(suite_bytes(parse_suite(json.dumps(suite).encode(), path.name)))
     settings, bad = settings_of(tmp_path), "python:tests.evidence.projects:unreachable"
     root = frozen(tmp_path, suite=path.name, baseline=RIGHT, trained=bad)
     prove(root, RUN, settings=settings, workers=8)

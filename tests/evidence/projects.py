@@ -15,7 +15,7 @@ from tau_live.evidence.artifacts import Names, Root, digest, digest_of, parse
 from tau_live.evidence.proof import SEALS
 from tau_live.evidence.proving import Proved, prove
 from tau_live.evidence.running import Frozen, freeze, store_of
-from tau_live.evidence.suites import Case, Suite, dumped, load_suite
+from tau_live.evidence.suites import Case, Suite, load_suite, suite_bytes
 from tau_live.evidence.validation import Checked, Validation, validate
 
 RUN = "m24-right-1"
@@ -94,7 +94,7 @@ def smaller(folder: Path, cases: int, suite_id: str = "smaller") -> str:
         suite_id=suite_id, suite_version="1", family=whole.family, description="The first cases.",
         cases=whole.cases[:cases],
     )  # fmt: skip
-    (folder / f"{suite_id}.json").write_bytes(dumped(own))
+    (folder / f"{suite_id}.json").write_bytes(suite_bytes(own))
     return f"{suite_id}.json"
 
 

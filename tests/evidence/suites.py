@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 
-from tau_live.evidence.suites import Case, Suite, dumped
+from tau_live.evidence.suites import Case, Suite, suite_bytes
 
 FOLDER = Path(__file__).parents[2] / "tau_live" / "evidence" / "fixtures"
 SEED = 20_261_126
@@ -110,7 +110,7 @@ def suites() -> list[Suite]:
 def main() -> None:
     """Write the suites, or compare them."""
     for suite in suites():
-        path, content = FOLDER / f"{suite.suite_id}.json", dumped(suite)
+        path, content = FOLDER / f"{suite.suite_id}.json", suite_bytes(suite)
         if "--check" not in sys.argv:
             path.write_bytes(content)
         elif not path.exists() or path.read_bytes() != content:

@@ -9,7 +9,7 @@ import pytest
 
 from tau_live.core.errors import TauLiveError
 from tau_live.evidence.artifacts import Root
-from tau_live.evidence.suites import Output, load_suite, problems_of, reward_of, score, shipped
+from tau_live.evidence.suites import Output, load_suite, problems_of, reward_of, score, suite_names
 from tests.evidence.suites import FOLDER, suites
 
 Change = Callable[[dict[str, Any]], object]
@@ -75,7 +75,7 @@ def test_a_suite_that_breaks_a_rule_is_refused_with_its_text(name: str) -> None:
 def test_suites_that_ship_break_none_and_are_what_the_generator_makes() -> None:
     made = {suite.suite_id: suite for suite in suites()}
 
-    loaded = [load_suite(f"suite:{name}", Root(Path())).suite for name in shipped()]
+    loaded = [load_suite(f"suite:{name}", Root(Path())).suite for name in suite_names()]
 
     assert {suite.suite_id: suite for suite in loaded} == made
     assert sorted(len(suite.cases) for suite in loaded) == [2, 2, 80, 80]

@@ -16,7 +16,7 @@ from tau_live.evidence.artifacts import Names, Root
 from tau_live.evidence.proving import Proved, prove
 from tau_live.evidence.running import Frozen, freeze, store_of
 from tau_live.evidence.subjects import agent_ref
-from tau_live.evidence.suites import Case, Output, Suite, dumped
+from tau_live.evidence.suites import Case, Output, Suite, suite_bytes
 
 TRAINING, HELD_OUT = 1200, 200
 SEEDS = (1, 2, 3)
@@ -24,7 +24,7 @@ NOTHING = "(nothing)"
 """Stands for the answers of a question that has none."""
 
 WRONG_ANSWER = 0.5
-"""The safety penalty of a wrong answer: whoever asked believes it."""
+"""The safety penalty of a wrong answer: whoever reads it believes it."""
 
 _HERE = "tau_live.cli.demo.proof"
 
@@ -52,7 +52,7 @@ def prove_demo(
         path = f"tasks/suites/{suite.suite_id}.json"
         place = root.place(path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(dumped(suite))
+        place.write_bytes(suite_bytes(suite))
         with closing(store_of(settings)) as store:
             serving = store.policies.in_service().get(point_of(seed))
             version = 0 if serving is None else serving.version
@@ -70,7 +70,7 @@ def prove_demo(
 def suite_of(seed: int, count: int) -> Suite:
     """Return held-out questions of a seed as a suite."""
     parts = split_entries(standard_library(), seed=seed)
-    asked = questions(parts.held_out, count=count, seed=seed)
+    held_out = questions(parts.held_out, count=count, seed=seed)
     return Suite(
         suite_id=f"demo-questions-{seed}",
         suite_version="1",
@@ -82,10 +82,10 @@ def suite_of(seed: int, count: int) -> Suite:
                 seed=seed + 1,
                 prompt=question.text,
                 expected_outcome="\n".join(sorted(question.answers)) or NOTHING,
-                scoring_rubric={f"{_HERE}:earned": 1.0},
+                scoring_rubric={f"{_HERE}:scaled_reward": 1.0},
                 context={"demo_seed": seed},
             )
-            for number, question in enumerate(asked, start=1)
+            for number, question in enumerate(held_out, start=1)
         ],
     )
 
@@ -112,7 +112,7 @@ def answer(case: Case, decide: Callable[..., str]) -> dict[str, object]:
     }
 
 
-def earned(case: Case, output: Output) -> float:
+def scaled_reward(case: Case, output: Output) -> float:
     """Return the demo's reward of an answer, from ``[-1, 1]`` to ``[0, 1]``."""
     del case
     return float((json.loads(output.text)["reward"] + 1.0) / 2.0)

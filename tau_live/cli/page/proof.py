@@ -106,9 +106,9 @@ def verdict_of(facts: RunFacts) -> tuple[str, str]:
 def _reasons(facts: RunFacts) -> Iterator[ET.Element]:
     """Yield the reasons of a verdict in words, and what is wrong with the files."""
     faults = [
-        element("li", element("code", one.code), f" {one.pointer}: {one.message}",
-                *with_code(f" ({FAULTS[one.code]})" if one.code in FAULTS else ""))
-        for one in facts.validation.errors[:MOST_FAULTS]
+        element("li", element("code", item.code), f" {item.pointer}: {item.message}",
+                *with_code(f" ({FAULTS[item.code]})" if item.code in FAULTS else ""))
+        for item in facts.validation.errors[:MOST_FAULTS]
     ]  # fmt: skip
     reasons = [
         element("li", element("code", code), " ", *with_code(" ".join(REASONS[code])))
@@ -128,12 +128,13 @@ def _cards(own: Significance) -> ET.Element:
     is_unsafe = any("safety" in code for code in codes)
     is_unstable = any(code.endswith(("_reproducibility", "_sensitivity")) for code in codes)
     seeds, sizes = own.seed_reproducibility, own.sample_size_sensitivity
-    agree = {None: "cannot be told", True: "agree", False: "disagree"}
+    agree = {None: "are unknown", True: "agree", False: "disagree"}
     cards = (
         card_element(
-            GOOD if gains else DOUBTFUL, "Better?", f"{_signed(own.mean_delta)} a case",
-            f"{level} interval {_signed(own.delta_ci_low)} to {_signed(own.delta_ci_high)}. Mean "
-            f"reward {_short(own.baseline_mean_reward)} to {_short(own.trained_mean_reward)}.",
+            GOOD if gains else DOUBTFUL, "Better?", f"{_with_sign(own.mean_delta)} a case",
+            f"{level} interval {_with_sign(own.delta_ci_low)} to "
+            f"{_with_sign(own.delta_ci_high)}. Mean reward {_short(own.baseline_mean_reward)} to "
+            f"{_short(own.trained_mean_reward)}.",
         ),
         card_element(
             BAD if "p_value_above_threshold" in codes else GOOD, "By chance?",
@@ -144,8 +145,8 @@ def _cards(own: Significance) -> ET.Element:
         ),
         card_element(
             BAD if is_unsafe else GOOD, "No less safe?",
-            f"{_signed(own.safety_regression)} penalty a case",
-            f"At most {_signed(own.safety_upper_bound)} with 95 % confidence. Mean penalty "
+            f"{_with_sign(own.safety_regression)} penalty a case",
+            f"At most {_with_sign(own.safety_upper_bound)} with 95 % confidence. Mean penalty "
             f"{_short(own.baseline_mean_safety_penalty)} to "
             f"{_short(own.trained_mean_safety_penalty)}.",
         ),
@@ -158,7 +159,7 @@ def _cards(own: Significance) -> ET.Element:
     return element("div", *cards, class_="cards")
 
 
-def _signed(value: float | None) -> str:
+def _with_sign(value: float | None) -> str:
     return "unknown" if value is None else f"{value + 0.0:+.3f}"
 
 
@@ -175,8 +176,8 @@ def _pairs(facts: RunFacts, draw: Draw) -> ET.Element:
     worse = sum(pair.difference < 0 for pair in pairs)
     described = (
         f"{better:,} cases are better, {worse:,} worse and {len(pairs) - better - worse:,} equal. "
-        f"The mean difference is {_signed(own.mean_delta)}, its {own.confidence_level:.0%} "
-        f"interval {_signed(own.delta_ci_low)} to {_signed(own.delta_ci_high)}."
+        f"The mean difference is {_with_sign(own.mean_delta)}, its {own.confidence_level:.0%} "
+        f"interval {_with_sign(own.delta_ci_low)} to {_with_sign(own.delta_ci_high)}."
     )
     rows = [(pair.case_id, *map(exact, pair[1:])) for pair in pairs]
     figure = Figure(
@@ -233,8 +234,8 @@ def _panel(*parts: ET.Element | None) -> ET.Element:
 
 def _criteria(facts: RunFacts) -> ET.Element:
     rows = [
-        (element("code", one.name), one.required, one.measured, _met(one))
-        for one in criteria_of(facts)
+        (element("code", item.name), item.required, item.measured, _mark(item))
+        for item in criteria_of(facts)
     ]
     return section_element(
         "criteria", "Criteria",
@@ -244,10 +245,10 @@ def _criteria(facts: RunFacts) -> ET.Element:
     )  # fmt: skip
 
 
-def _met(one: Criterion) -> ET.Element:
-    if one.is_met:
+def _mark(item: Criterion) -> ET.Element:
+    if item.is_met:
         return element("span", symbol_element(GOOD), "met", class_=GOOD)
-    return element("span", symbol_element(BAD), "not met: ", element("code", one.code), class_=BAD)
+    return element("span", symbol_element(BAD), "not met: ", element("code", item.code), class_=BAD)
 
 
 def _roles(facts: RunFacts) -> ET.Element:
@@ -263,12 +264,12 @@ def _roles(facts: RunFacts) -> ET.Element:
         for report in reports
     ]
     names = [name for name in metrics[0].__struct_fields__ if name != "dimensions"]
-    scores = dict.fromkeys(name for one in metrics for name in one.dimensions)
+    scores = dict.fromkeys(name for item in metrics for name in item.dimensions)
     rows = [
         *((name, exact(before), exact(after)) for name, before, after in over_pairs),
-        *((name.replace("_", " "), *(exact(getattr(one, name)) for one in metrics))
+        *((name.replace("_", " "), *(exact(getattr(item, name)) for item in metrics))
           for name in names),
-        *((f"score: {name}", *(exact(one.dimensions.get(name)) for one in metrics))
+        *((f"score: {name}", *(exact(item.dimensions.get(name)) for item in metrics))
           for name in scores),
     ]  # fmt: skip
     return section_element(
@@ -317,8 +318,8 @@ def _stability(facts: RunFacts) -> ET.Element:
         parts.append(element("p", "Fewer than three seeds have all pairs, so nobody can tell "
                              "whether they agree."))  # fmt: skip
     if sizes is not None:
-        points = [(f"{one.sample_size:,}", exact(one.mean_p_value), exact(one.mean_reward_delta))
-                  for one in sizes.points]  # fmt: skip
+        points = [(f"{item.sample_size:,}", exact(item.mean_p_value), exact(item.mean_reward_delta))
+                  for item in sizes.points]  # fmt: skip
         head = ("pairs#", "mean p#", "mean difference#")
         parts.append(table_element("Smaller sets of cases", head, points))
         drifts = [(name.replace("_", " "), _plain(v)) for name, v in _fields(sizes)
@@ -411,9 +412,9 @@ def _files(facts: RunFacts) -> ET.Element:
     path = names.report("significance") if proof is None else names.proof
     command = f"tau-live bench validate {shlex.quote(path)}"
     rows = [
-        (one.what, one.path, element("code", one.sha256),
-         "-" if one.named is None else "yes" if one.named == one.sha256 else "no")
-        for one in facts.files
+        (item.what, item.path, element("code", item.sha256),
+         "-" if item.named is None else "yes" if item.named == item.sha256 else "no")
+        for item in facts.files
     ]  # fmt: skip
     table = table_element("Files", ("file", "path", "SHA-256", "as named?"), rows)
     return section_element(
@@ -431,8 +432,10 @@ def _files(facts: RunFacts) -> ET.Element:
 
 def _verification(facts: RunFacts) -> Iterator[ET.Element]:
     checked = facts.validation
-    found = "nothing is wrong" if checked.valid else f"{plural(len(checked.errors), 'fault')} found"
-    yield element("p", f"When this page was made, that was done without the store: {found}.")
+    result = (
+        "nothing is wrong" if checked.valid else f"{plural(len(checked.errors), 'fault')} found"
+    )
+    yield element("p", f"When this page was made, that was done without the store: {result}.")
     proof = facts.proof
     if proof is None:
         yield element("p", "There is no proof yet, so no file names the digests of the others.")

@@ -189,16 +189,16 @@ def criteria_of(facts: RunFacts) -> list[Criterion]:
          "checkpoint_promotion_blocked_safety_regression"),
         ("max_safety_regression", f"its upper bound at most {most}",
          exact(own.safety_upper_bound), "safety_bound_above_threshold"),
-        ("require_safety", _required(wanted.require_safety, "penalties known in all pairs"),
+        ("require_safety", _requirement(wanted.require_safety, "penalties known in all pairs"),
          "unknown" if own.safety_regression is None else "known", "safety_unknown"),
         ("require_seed_reproducibility",
-         _required(wanted.require_seed_reproducibility,
+         _requirement(wanted.require_seed_reproducibility,
                    f"ranges at most {P_VALUE_BAND} of p and {REWARD_DELTA_BAND} of the difference"),
          "too few seeds" if seeds is None else
          f"{exact(seeds.p_value_range)} and {exact(seeds.reward_delta_range)}",
          "checkpoint_promotion_blocked_seed_reproducibility"),
         ("require_sample_size_sensitivity",
-         _required(wanted.require_sample_size_sensitivity,
+         _requirement(wanted.require_sample_size_sensitivity,
                    f"drifts at most {P_VALUE_DRIFT} of p and {REWARD_DELTA_DRIFT} of the "
                    "difference"),
          "too few pairs" if sizes is None else
@@ -208,7 +208,7 @@ def criteria_of(facts: RunFacts) -> list[Criterion]:
     return [Criterion(*row, is_met=row[3] not in own.reason_codes) for row in rows]
 
 
-def _required(is_required: bool, what: str) -> str:
+def _requirement(is_required: bool, what: str) -> str:
     return what if is_required else f"not required ({what})"
 
 

@@ -68,7 +68,7 @@ class _Log:
         os.write(sys.stdout.fileno(), content)
 
     def reach(self, point: str, store: Store) -> None:
-        """Write a line at a point of an update, and wait there if that was asked for."""
+        """Write a line at a point of an update, and wait there if it is to be killed at it."""
         if not point.startswith(UPDATE):
             return
         if point == LEASED:

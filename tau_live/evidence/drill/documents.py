@@ -94,8 +94,8 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How much was in flight.
 
     Attributes:
-        rollouts: Rollouts that had begun and not ended.
-        updates: Updates that had begun and were not stored.
+        rollouts: Rollouts that ran.
+        updates: Updates that were not stored yet.
     """
 
     rollouts: Natural
@@ -311,8 +311,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         pid: The process that is about to be killed.
         at: Epoch seconds, UTC.
         point: The fault point that it had reached last.
-        updates: The updates that had begun and were not stored.
-        rollouts: The ids of rollouts that had begun and not ended.
+        updates: The updates that were not stored yet.
+        rollouts: The ids of rollouts that ran.
         checkpoints: The files that were noted as being made.
         ended: Rollouts that had ended.
         head: The head of the store's seals.

@@ -49,7 +49,7 @@ class StoreFacts(NamedTuple):
         serving: The version that serves; ``None`` where none does.
         versions: The file of each version.
         reasons: Why each rollout ended, by its id; ``None`` for one that has not.
-        links: The link of each place of its seals that was asked for; ``None`` where it has none.
+        links: The link of each place of its seals that is wanted; ``None`` where it has none.
     """
 
     rows: Counter[str]
@@ -66,7 +66,7 @@ class Flight(NamedTuple):
 
     Attributes:
         next_job: The update that would be stored next.
-        rollouts: The ids of rollouts that have begun and not ended.
+        rollouts: The ids of rollouts that run.
         checkpoints: The files that are noted as being made.
         ended: Rollouts that have ended.
         head: The head of its seals.

@@ -170,9 +170,9 @@ def _evidence_faults(drill: Drill, root: Root) -> Iterator[Fault]:
         manifest, sha256, faults = _manifest_of(claims.crash_drill, root, at)
         yield from faults
         if manifest is not None and logs is not None:
-            one = _Pass(store, at, claims, logs, manifest, sha256)
-            yield from _kill_faults(one)
-            yield from _resume_faults(one)
+            item = _Pass(store, at, claims, logs, manifest, sha256)
+            yield from _kill_faults(item)
+            yield from _resume_faults(item)
         yield from _checkpoint_faults(claims.resume_drill, root, at)
         if store in stores and CONTROL in stores:
             yield from _row_faults(claims, stores[CONTROL], stores[store], at)
@@ -291,16 +291,16 @@ def _manifest_of(
     return manifest, digest(content), faults
 
 
-def _kill_faults(one: _Pass) -> Iterator[Fault]:
+def _kill_faults(item: _Pass) -> Iterator[Fault]:
     """Yield what shows that no process was killed with something in flight."""
-    crash, manifest, logs = one.claims.crash_drill, one.manifest, one.logs
-    at = f"{one.at}/crash_drill"
+    crash, manifest, logs = item.claims.crash_drill, item.manifest, item.logs
+    at = f"{item.at}/crash_drill"
     run = logs.run_of(crash.killed_pid)
-    if run is None or run.store != one.store or run.exit_code != -signal.SIGKILL:
+    if run is None or run.store != item.store or run.exit_code != -signal.SIGKILL:
         text = f"the operator log has no process {crash.killed_pid} that died of SIGKILL"
         yield Fault("not_killed", f"{at}/killed_pid", text)
         return
-    kills = [kill for kill in logs.entries_of(one.store, "kill") if kill.pid == run.pid]
+    kills = [kill for kill in logs.entries_of(item.store, "kill") if kill.pid == run.pid]
     command = f"kill -KILL {run.pid}"
     if [kill.command for kill in kills] != [command] or crash.crash_simulation_command != command:
         text = f"the operator log does not kill process {run.pid} once with {command!r}"
@@ -309,8 +309,8 @@ def _kill_faults(one: _Pass) -> Iterator[Fault]:
     kill = kills[0]
     if not run.at <= kill.at <= run.ended_at or timestamp(kill.at) != crash.killed_at:
         yield Fault("clock_order", f"{at}/killed_at", "the process did not run then")
-    yield from _last_line_faults(one, logs.events_of(run.pid), kill)
-    yield from _manifest_faults(one, kill)
+    yield from _last_line_faults(item, logs.events_of(run.pid), kill)
+    yield from _manifest_faults(item, kill)
     if (crash.in_flight.rollouts, crash.in_flight.updates, crash.acknowledged) != (
         len(manifest.rollouts), len(manifest.updates), manifest.ended,
     ):  # fmt: skip
@@ -318,10 +318,10 @@ def _kill_faults(one: _Pass) -> Iterator[Fault]:
 
 
 def _last_line_faults(
-    one: _Pass, events: Sequence[EventLine], kill: OperatorEntry
+    item: _Pass, events: Sequence[EventLine], kill: OperatorEntry
 ) -> Iterator[Fault]:
     """Yield what shows that the killed process was not in an update at its end."""
-    at, crash, manifest = f"{one.at}/crash_drill", one.claims.crash_drill, one.manifest
+    at, crash, manifest = f"{item.at}/crash_drill", item.claims.crash_drill, item.manifest
     last = events[-1] if events else None
     if last is None or last.job_id is None or last.event in {STORED, ENDED}:
         yield Fault("not_killed", at, "the killed process was not in an update")
@@ -336,32 +336,36 @@ def _last_line_faults(
         yield Fault("not_killed", f"{at}/running_manifest_path", text)
 
 
-def _manifest_faults(one: _Pass, kill: OperatorEntry) -> Iterator[Fault]:
+def _manifest_faults(item: _Pass, kill: OperatorEntry) -> Iterator[Fault]:
     """Yield what shows that the manifest was not written before the kill."""
-    at, manifest = f"{one.at}/crash_drill/running_manifest_path", one.manifest
-    path = one.claims.crash_drill.running_manifest_path
-    if (manifest.store, manifest.pid) != (one.store, kill.pid):
+    at, manifest = f"{item.at}/crash_drill/running_manifest_path", item.manifest
+    path = item.claims.crash_drill.running_manifest_path
+    if (manifest.store, manifest.pid) != (item.store, kill.pid):
         yield Fault("not_killed", at, f"{path} is about another process")
-    written = [entry for entry in one.logs.entries_of(one.store, "write") if entry.command == path]
+    written = [
+        entry for entry in item.logs.entries_of(item.store, "write") if entry.command == path
+    ]
     if len(written) != 1 or not manifest.at <= written[0].ended_at <= kill.at:
         yield Fault("clock_order", at, f"{path} was not written before the kill")
-    if any(entry.output != one.manifest_sha256 for entry in written):
+    if any(entry.output != item.manifest_sha256 for entry in written):
         yield Fault("evidence_hash_mismatch", at, f"{path} is not what was written before the kill")
 
 
-def _resume_faults(one: _Pass) -> Iterator[Fault]:
+def _resume_faults(item: _Pass) -> Iterator[Fault]:
     """Yield what shows that no process went on with the update that was in flight."""
-    resume, logs, at = one.claims.resume_drill, one.logs, f"{one.at}/resume_drill"
-    crashed = logs.run_of(one.manifest.pid)
+    resume, logs, at = item.claims.resume_drill, item.logs, f"{item.at}/resume_drill"
+    crashed = logs.run_of(item.manifest.pid)
     since = crashed.ended_at if crashed else 0.0
-    later = [run for run in logs.entries_of(one.store, "run") if run.at >= since and run != crashed]
+    later = [
+        run for run in logs.entries_of(item.store, "run") if run.at >= since and run != crashed
+    ]
     if len(later) != 1 or (later[0].command, later[0].exit_code) != (resume.restart_command, 0):
         text = "the operator log has not one command after the crash that ended with 0"
         yield Fault("not_resumed", f"{at}/restart_command", text)
         return
     events, job = logs.events_of(later[0].pid), resume.resumed_job_id
     steps = [event.event for event in events if event.job_id == job]
-    if job not in one.manifest.updates or not {LEASED, STORED} <= {*steps}:
+    if job not in item.manifest.updates or not {LEASED, STORED} <= {*steps}:
         text = f"{job!r} was not in flight, or is not in the events after the restart"
         yield Fault("not_resumed", f"{at}/resumed_job_id", text)
     opened = [event for event in events if event.event == OPENED]

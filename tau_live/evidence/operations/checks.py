@@ -182,13 +182,13 @@ def benchmark_proof(place: Place) -> bool:
         print(f"{place.proof} is no valid proof")
         return False
     proof = as_kind(parse(place.root.read(place.proof)), Proof)
-    faults = faults_of(_forged(proof), "proof", place.proof, against)
+    faults = faults_of(_forgeries(proof), "proof", place.proof, against)
     codes = sorted({fault.code for fault in faults})
     print(f"pass {proof.significance.pass_}; a forged copy is refused: {', '.join(codes)}")
     return proof.significance.pass_ and bool(codes)
 
 
-def _forged(proof: Proof) -> JsonObject:
+def _forgeries(proof: Proof) -> JsonObject:
     """Return a proof that claims another p-value, with a digest that fits it."""
     claim = replace(proof.significance, p_value=proof.significance.p_value / 2 + 1e-6)
     forged = plain(replace(proof, significance=claim))

@@ -77,7 +77,7 @@ def run_operations(  # noqa: PLR0913  # keyword-only but for three
         own = ["--run-id", run_id, "--state", f"{state}/{name}", "--proof", proof]
         checks.append(_check(root, run_id, name, arguments=[name, *own], environ=environ))
     books = [_runbook(root, book) for book in runbooks]
-    passes = all(one.status == "pass" for one in checks) and all(book.exists for book in books)
+    passes = all(item.status == "pass" for item in checks) and all(book.exists for book in books)
     document = Operations(
         run_id=run_id,
         generated_at=timestamp(time.time()),
@@ -129,9 +129,9 @@ def _runbook(root: Root, path: str) -> RunbookEvidence:
 def _page(document: Operations) -> str:
     """Return an artifact as Markdown."""
     rows = "".join(
-        f"| {one.id} | {one.description} | {one.status} "
-        f"| {one.duration_ms:,} ms | {one.log_path} |\n"
-        for one in document.checks
+        f"| {item.id} | {item.description} | {item.status} "
+        f"| {item.duration_ms:,} ms | {item.log_path} |\n"
+        for item in document.checks
     )
     books = "".join(
         f"- {book.path}: {book.sha256 or 'missing'}\n" for book in document.runbook_evidence
@@ -160,27 +160,27 @@ def operations_faults(document: object, root: Root) -> list[Fault]:
 
 
 def _check_faults(own: Operations, root: Root) -> Iterator[Fault]:
-    if [one.id for one in own.checks] != [*CHECKS]:
+    if [item.id for item in own.checks] != [*CHECKS]:
         yield Fault("missing_field", "/checks", f"must be {', '.join(CHECKS)}, in this order")
-    for place, one in enumerate(own.checks):
+    for place, item in enumerate(own.checks):
         at = f"/checks/{place}"
-        if (one.status == "pass") != (one.exit_code == 0):
-            text = f"is {one.status!r}, and its exit code {one.exit_code}"
+        if (item.status == "pass") != (item.exit_code == 0):
+            text = f"is {item.status!r}, and its exit code {item.exit_code}"
             yield Fault("pass_mismatch", f"{at}/status", text)
-        if one.status != "pass":
-            yield Fault("operations_failed", f"{at}/status", f"{one.id} has failed")
-        yield from _claim_faults(own, one, at)
-        yield from _file_faults(root, one.log_path, one.log_sha256, f"{at}/log_path")
+        if item.status != "pass":
+            yield Fault("operations_failed", f"{at}/status", f"{item.id} has failed")
+        yield from _claim_faults(own, item, at)
+        yield from _file_faults(root, item.log_path, item.log_sha256, f"{at}/log_path")
     if seconds_of(own.generated_at) > time.time() + DAY_S:
         yield Fault("clock_order", "/generated_at", "is in the future")
 
 
-def _claim_faults(own: Operations, one: OperationsCheck, at: str) -> Iterator[Fault]:
+def _claim_faults(own: Operations, item: OperationsCheck, at: str) -> Iterator[Fault]:
     """Yield where a check is described, called or logged in another way than it is done."""
     claims = {
-        "description": one.description == CHECKS.get(one.id, one.description),
-        "command": f" {MODULE} {one.id} --run-id {own.run_id} " in one.command,
-        "log_path": one.log_path == log_of(own.run_id, one.id),
+        "description": item.description == CHECKS.get(item.id, item.description),
+        "command": f" {MODULE} {item.id} --run-id {own.run_id} " in item.command,
+        "log_path": item.log_path == log_of(own.run_id, item.id),
     }
     for name, holds in claims.items():
         if not holds:
@@ -189,26 +189,26 @@ def _claim_faults(own: Operations, one: OperationsCheck, at: str) -> Iterator[Fa
 
 def _evidence_faults(own: Operations, root: Root) -> Iterator[Fault]:
     """Yield what is wrong with the drill and the proof of checks that claim to have passed."""
-    for place, one in enumerate(own.checks):
-        if one.status == "pass" and one.id in {"resume_playbook", "benchmark_proof"}:
+    for place, item in enumerate(own.checks):
+        if item.status == "pass" and item.id in {"resume_playbook", "benchmark_proof"}:
             at = f"/checks/{place}/log_path"
-            wanted = "drill" if one.id == "resume_playbook" else "proof"
-            path = drill_of(one, root) if wanted == "drill" else proof_of(one)
+            wanted = "drill" if item.id == "resume_playbook" else "proof"
+            path = drill_of(item, root) if wanted == "drill" else proof_of(item)
             faults = _artifact_faults(root, path, wanted)
             if faults:
                 text = f"{path} is not valid: {faults[0].code}: {faults[0].message}"
                 yield Fault("operations_failed", at, text)
 
 
-def proof_of(one: OperationsCheck) -> str:
+def proof_of(item: OperationsCheck) -> str:
     """Return the path of the proof that a check was about."""
-    return one.command.rpartition(" --proof ")[2]
+    return item.command.rpartition(" --proof ")[2]
 
 
-def drill_of(one: OperationsCheck, root: Root) -> str:
+def drill_of(item: OperationsCheck, root: Root) -> str:
     """Return the path of the drill that a check has made; empty if its log names none."""
     try:
-        lines = root.read(one.log_path).decode(errors="replace").splitlines()
+        lines = root.read(item.log_path).decode(errors="replace").splitlines()
     except ArtifactError:
         return ""
     names = [line.removeprefix(PASSED) for line in lines if line.startswith(PASSED)]
@@ -251,7 +251,7 @@ def _file_faults(root: Root, path: str, sha256: str, at: str) -> Iterator[Fault]
 
 
 def _status_faults(own: Operations) -> Iterator[Fault]:
-    passes = all(one.status == "pass" for one in own.checks)
+    passes = all(item.status == "pass" for item in own.checks)
     passes = passes and all(book.exists for book in own.runbook_evidence)
     if own.overall_status != ("pass" if passes else "fail"):
         text = f"is {own.overall_status!r}, which its checks do not give"
