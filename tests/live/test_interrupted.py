@@ -70,7 +70,7 @@ def test_so_it_does_in_the_callbacks_of_an_adapter(host: str, path: Path) -> Non
     if find_spec(MODULES[host]) is None:
         pytest.skip(f"{host} is not installed")
 
-    found = interrupted(path, host, "timer", min(ROUNDS, 200))
+    found = interrupted(path, host, "timer", max(50, ROUNDS // 10))
 
     assert (found["swallowed"], found["places"]) == (0, [])
     assert (found["gate"], found["failures"], found["hangs"]) == ("pass", [], False)
