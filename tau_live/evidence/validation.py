@@ -595,7 +595,7 @@ def _faults_of_proof(
     if digest_of(document, without=SEALS) != document["proof_sha256"]:
         yield Fault("proof_hash_mismatch", "/proof_sha256", "is not the digest of the proof")
     yield from _faults_of_key(document, against.key)
-    yield from _faults_of_claim(document, against)
+    yield from _faults_of_claim(document, evidence, against)
     yield from _faults_of_files(document, root)
     compared, proven_at = reports.significance.significance, str(document["generated_at"])
     for kind in KINDS:
@@ -661,7 +661,7 @@ def _faults_of_files(document: JsonObject, root: Root) -> Iterator[Fault]:
             yield Fault("artifact_hash_mismatch", f"{at}/sha256", f"{own['path']} is another file")
 
 
-def _faults_of_claim(document: JsonObject, against: Checked) -> Iterator[Fault]:
+def _faults_of_claim(document: JsonObject, evidence: Evidence, against: Checked) -> Iterator[Fault]:
     """Yield what is wrong with what the writer of a proof says to have checked."""
     own = msgspec.convert(document, Proof).verification
     head = own.seal_head
@@ -678,6 +678,15 @@ def _faults_of_claim(document: JsonObject, against: Checked) -> Iterator[Fault]:
         with closing(store_of(against.settings, read_only=True)) as store:
             if int(place) and store.seals.link_at(int(place)) != link:
                 text = "the store's chain of seals is another one"
+                yield Fault("seal_broken", "/verification/seal_head", text)
+            rewards = [
+                reward.seq
+                for role in ROLES
+                for record in evidence.of(role).lines.records
+                for reward in store.rewards.rewards(record.rollout_id)
+            ]
+            if store.seals.newest_place("rewards", rewards) > int(place):
+                text = "rewards of the run were sealed again after it was proven"
                 yield Fault("seal_broken", "/verification/seal_head", text)
 
 

@@ -9,10 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tau_live.core.errors import TauLiveError
-from tau_live.evidence.artifacts import ArtifactError, digest_of, parse, plain
+from tau_live.evidence.artifacts import ArtifactError, digest, digest_of, parse, plain
 from tau_live.evidence.records import ROLES, read_inputs
 from tau_live.evidence.running import run, store_of
 from tau_live.evidence.subjects import _output_of
@@ -196,3 +197,27 @@ def test_a_document_is_read_as_it_is_written(forger: Forger) -> None:
     content = (forger.folder / forger.names.inputs).read_bytes()
 
     assert plain(read_inputs(forger.root, RUN)) == parse(content)
+
+
+def test_rewards_that_are_sealed_anew_after_the_proof_are_found(forger: Forger) -> None:
+    def cheaper(lines: list[bytes]) -> list[bytes]:
+        return [lines[0].replace(b'"tokens":12', b'"tokens":11'), *lines[1:]]
+
+    forger.change_lines("trained", cheaper)
+    line = (forger.folder / forger.names.records("trained")).read_bytes().splitlines(True)[0]
+    record = json.loads(line)
+    with closing(store_of(settings_of(forger.folder))) as store:
+        connection = store.rewards._connection
+        own = store.rewards.rewards(record["rollout_id"])
+        connection.change("delete from rewards where rollout_id = ?", (record["rollout_id"],))
+        with store.batch([record["rollout_id"]]) as batch:
+            for reward in own:
+                batch.add_reward(msgspec.structs.replace(reward, comment=digest(line), seq=0))
+        connection.change(
+            "update rollouts set output = ? where rollout_id = ?",
+            (json.dumps(record), record["rollout_id"]),
+        )
+
+    forger.reseal()
+
+    assert "seal_broken" in forger.codes(store=True)

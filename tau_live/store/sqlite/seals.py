@@ -176,6 +176,21 @@ class SqliteSeals:
         row = self._connection.row("select seal from seals where place = ?", (place,))
         return None if row is None else row["seal"][DIGEST_BYTES:].hex()
 
+    def newest_place(self, table: str, rows: Sequence[int]) -> int:
+        """Return the place of the newest seal of some rows of a table; 0 without any.
+
+        Args:
+            table: A sealed table.
+            rows: Their numbers, as ``SEALED`` has them.
+        """
+        return self._connection.count(
+            """
+            select coalesce(max(place), 0) from seals
+            where kind = ? and row in (select value from json_each(?))
+            """,
+            (table, json_of([*rows])),
+        )
+
     def begin_with(self, sealer: Sealer, key_file: Path | None) -> None:
         """Note beside the key where its seals begin in this chain, once they do.
 
