@@ -261,8 +261,8 @@ def _check_named(loaded: "Loaded", *, needs_keys: bool = True) -> None:
         ConfigError: There is no such callable.
         TauLiveError: There is no such model, or it cannot be used here.
     """
+    from tau_live.core.callables import load_callable
     from tau_live.prompts.models import lacks_key, model_of
-    from tau_live.prompts.scorers import load_callable
 
     config, search = loaded.config, loaded.config.search
     for ref in (config.agent, *(scorer.callable for scorer in config.scorers)):

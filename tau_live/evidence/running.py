@@ -81,8 +81,8 @@ from tau_live.evidence.suites import (
     suite_content,
     suite_names,
 )
+from tau_live.prompts.budget import Prices
 from tau_live.prompts.models import StoppedError, classify
-from tau_live.prompts.optimizer import prices_of
 from tau_live.rl.criteria import LEAST_PAIRS, Criteria
 from tau_live.rl.stability import FEWEST_SEEDS
 from tau_live.store.opening import open_at
@@ -233,7 +233,8 @@ def surroundings(
 ) -> Surroundings:
     """Return what the subjects of a run are executed with."""
     return Surroundings(
-        root=root, store=store, settings=settings, prices=prices_of(settings),
+        root=root, store=store, settings=settings,
+        prices=Prices(settings.prices, settings.known_prices),
         model_ref=wanted.model_ref, temperature=wanted.temperature, seeds=tuple(wanted.seeds),
         timeout_s=TIMEOUT_S,
     )  # fmt: skip

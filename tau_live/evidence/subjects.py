@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tau_live.core.callables import load_callable
 from tau_live.core.errors import TauLiveError
 from tau_live.core.guard import text_of
 from tau_live.core.prompts import canonical_json, prompt_version
@@ -19,7 +20,6 @@ from tau_live.evidence.records import Episode, Subject
 from tau_live.evidence.suites import Case, Output, Suite
 from tau_live.prompts.budget import Prices
 from tau_live.prompts.models import ask
-from tau_live.prompts.scorers import load_callable
 from tau_live.rl.policy import Policy
 from tau_live.rl.state import LearnerState
 from tau_live.store.roles import Store

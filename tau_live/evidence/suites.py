@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from tau_live.core.callables import load_callable
 from tau_live.core.errors import TauLiveError
 from tau_live.core.prompts import canonical_json
 from tau_live.core.sanitize import JsonObject
 from tau_live.evidence.artifacts import MOST_BYTES, Root, check, digest, parse
-from tau_live.prompts.scorers import load_callable
 
 FAMILIES = ("reasoning", "tool_use")
 SHIPPED = "suite:"

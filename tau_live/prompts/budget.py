@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tau_live.core.errors import ConfigError
 from tau_live.core.prices import cost_of
 from tau_live.core.prompts import canonical_json
 from tau_live.core.records import RolloutMode
 from tau_live.core.settings.tables import DeclaredPrice
-from tau_live.prompts.config import OptimizationConfig, policy_phase
 from tau_live.prompts.rows import Row
 from tau_live.store.records import Limits
+
+if TYPE_CHECKING:
+    from tau_live.prompts.config import OptimizationConfig
 
 EXTRA_TOKENS = 1_000
 """The most tokens of a template's own words, and of the marks around data."""
@@ -73,7 +75,7 @@ class Preflight(NamedTuple):
 
 
 def preflight(
-    config: OptimizationConfig,
+    config: "OptimizationConfig",
     rows: Mapping[RolloutMode, Sequence[Row]],
     *,
     incumbent: str,
@@ -87,6 +89,8 @@ def preflight(
         incumbent: The text of the prompt in force.
         prices: Prices of tokens.
     """
+    from tau_live.prompts.config import policy_phase  # which needs pydantic
+
     search, repeats = config.search, config.repeats
     train = len(rows[RolloutMode.TRAIN])
     screened = min(search.screen_rows or train, train)
@@ -133,7 +137,7 @@ class _Kind(NamedTuple):
 
 
 def _kinds_of_calls(
-    config: OptimizationConfig,
+    config: "OptimizationConfig",
     rows: Mapping[RolloutMode, Sequence[Row]],
     incumbent: str,
     counts: Preflight,
@@ -177,7 +181,7 @@ def _kinds_of_calls(
     return kinds
 
 
-def limits_of(config: OptimizationConfig, before: Preflight) -> Limits:
+def limits_of(config: "OptimizationConfig", before: Preflight) -> Limits:
     """Return the limits of a run; the default of its calls is what it takes at most."""
     budget = config.budget
     return Limits(
@@ -188,7 +192,7 @@ def limits_of(config: OptimizationConfig, before: Preflight) -> Limits:
     )
 
 
-def check_prices(config: OptimizationConfig, prices: Prices, *, path: str) -> None:
+def check_prices(config: "OptimizationConfig", prices: Prices, *, path: str) -> None:
     """Check that every model of a run with a budget in US dollars has a price.
 
     Raises:

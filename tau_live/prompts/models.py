@@ -16,10 +16,10 @@ from socket import gaierror
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
+from tau_live.core.callables import load_callable
 from tau_live.core.errors import StoreUnavailableError, TauLiveError, pass_on
 from tau_live.core.guard import text_of
 from tau_live.prompts.budget import Prices, tokens_at_most
-from tau_live.prompts.scorers import load_callable
 from tau_live.store.opening import open_at
 from tau_live.store.records import Limits, OptimizationState
 

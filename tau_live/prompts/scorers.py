@@ -6,15 +6,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
-from importlib import import_module
 from numbers import Real
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from tau_live.core.errors import ConfigError, ScoreError, pass_on
+from tau_live.core.callables import load_callable
+from tau_live.core.errors import ScoreError, pass_on
 from tau_live.core.guard import text_of
 from tau_live.core.redaction import scrub_text
 from tau_live.core.reward_rules import hard_gates, penalties, total_after_safety
@@ -256,23 +255,6 @@ def _search(pattern: str, output: str) -> Value:
         pass_on(error)
         return Value(None, f"the search for the pattern failed: {error}")
     return _OUTCOMES.get(done.returncode, Value(None, "the search for the pattern took over 1 s"))
-
-
-def load_callable(ref: str) -> Callable[..., object]:
-    """Return what ``package.module:name`` names.
-
-    Raises:
-        ConfigError: It cannot be imported, or cannot be called.
-    """
-    module, _, name = ref.partition(":")
-    try:
-        value = reduce(getattr, name.split("."), import_module(module))
-    except Exception as error:  # whatever the user's module does
-        pass_on(error)
-        raise ConfigError([f"cannot import '{ref}': {type(error).__name__}: {error}"]) from error
-    if not callable(value):
-        raise ConfigError([f"'{ref}' must be callable, got {show_value(value)}"])
-    return value
 
 
 def _call(score: Callable[..., object], output: str, row: Row) -> Value:

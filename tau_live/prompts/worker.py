@@ -19,6 +19,7 @@ import structlog
 from msgspec.structs import replace
 
 import tau_live
+from tau_live.core.callables import load_callable
 from tau_live.core.errors import (
     EndedError,
     ScoreError,
@@ -51,7 +52,7 @@ from tau_live.prompts.models import (
 )
 from tau_live.prompts.policy import ItemDecisions, ItemRun, Policies, context_of, folder_of
 from tau_live.prompts.rows import Row
-from tau_live.prompts.scorers import Safety, Scored, Scoring, load_callable
+from tau_live.prompts.scorers import Safety, Scored, Scoring
 from tau_live.store.opening import open_at
 from tau_live.store.records import Limits, OptimizationState
 from tau_live.store.roles import Store

@@ -1,5 +1,7 @@
 """Suites: every rule with its text, and those that ship."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,3 +116,17 @@ def test_a_scorer_without_a_finite_number_is_an_error_and_never_a_zero() -> None
 
     with pytest.raises(TauLiveError, match=f"produced non-finite score for `{case.case_id}`"):
         score(own, Output(text="x"))
+
+
+def test_evidence_needs_no_package_of_an_extra() -> None:
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('pydantic', 'pydantic_ai', 'matplotlib')))"
+    )
+    names = ("cli.bench", "cli.demo.proof", "evidence.kinds", "evidence.promotion")
+
+    done = subprocess.run(
+        [sys.executable, "-c", "; ".join([code, *(f"import tau_live.{name}" for name in names)])],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")

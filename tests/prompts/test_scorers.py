@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tau_live.core.callables import load_callable
 from tau_live.core.errors import ConfigError, ScoreError
 from tau_live.core.settings.tables import SafetySettings
 from tau_live.prompts.rows import Row, row_of
@@ -20,7 +21,6 @@ from tau_live.prompts.scorers import (
     agent_scores,
     can_score,
     cost_of,
-    load_callable,
     reward,
     score_of,
     value_of,
