@@ -36,9 +36,6 @@ from tau_live.store.roles import Store
 if TYPE_CHECKING:
     from tau_live.evidence.artifacts import Root
 
-RUN_ID = r"[a-z][a-z0-9]{0,15}-[a-z0-9][a-z0-9-]{0,62}"
-"""The form of the id of a run."""
-
 AUDIT = "audit"
 """The event under which redactors get reasons."""
 
@@ -85,6 +82,8 @@ root_option = click.option(
 
 def checked_run_id(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     """Return a run id, if it has the form that artifacts have."""
+    from tau_live.evidence.artifacts import RUN_ID
+
     del ctx
     if re.fullmatch(RUN_ID, value) is None:
         raise click.BadParameter(

@@ -22,8 +22,8 @@ from tau_live.core.files import make_folders, write_whole
 from tau_live.core.prompts import canonical_json
 from tau_live.core.sanitize import JsonObject
 
-PROGRAM = "m24"
-"""The programme whose name begins every file and run id."""
+RUN_ID = "[a-z][a-z0-9]{0,15}-[a-z0-9][a-z0-9-]{0,62}"
+"""The form of the id of a run: the programme, such as ``m24``, and a name."""
 
 REPORTS = "tasks/reports"
 MOST_BYTES = 64 * 2**20
@@ -40,7 +40,7 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 RunId = Annotated[
     str,
-    Meta(pattern="^[a-z][a-z0-9]{0,15}-[a-z0-9][a-z0-9-]{0,62}$", extra={"code": "bad_run_id"}),
+    Meta(pattern=f"^{RUN_ID}$", extra={"code": "bad_run_id"}),
 ]
 Timestamp = Annotated[
     str,

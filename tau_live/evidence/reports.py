@@ -28,7 +28,6 @@ from tau_live.rl.stability import (
 PURGED_LATER, RETAINED = "archive-then-purge", "retain-only"
 POLICIES = (PURGED_LATER, RETAINED)
 RETAIN_DAYS, ARCHIVE_AFTER_DAYS = 365, 30
-ALPHA = 0.05
 NOT_PASSED = "a regression or a non-significant improvement"
 SAFETY = "safety-regression"
 KINDS = (*ROLES, "significance", SAFETY)
