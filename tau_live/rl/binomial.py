@@ -33,22 +33,6 @@ def binomial_upper_bound(events: int, count: int, *, level: float = 0.95) -> flo
     return high
 
 
-def binomial_interval(events: int, count: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Return the two-sided Clopper-Pearson interval of a probability.
-
-    Args:
-        events: How often it happened, from 0 to ``count``.
-        count: How often it could have, at least 1.
-        level: The confidence, in ``(0, 1)``.
-
-    Raises:
-        ValueError: An argument is out of range.
-    """
-    one_sided = (1.0 + level) / 2
-    low = 1.0 - binomial_upper_bound(count - events, count, level=one_sided)
-    return low, binomial_upper_bound(events, count, level=one_sided)
-
-
 def _tail(events: int, count: int, p: float) -> float:
     """Return the binomial probability of at most ``events``, for ``p`` of at least their share.
 
