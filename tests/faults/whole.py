@@ -121,7 +121,7 @@ def orphans(settings: Settings) -> list[str]:
     name = settings.store.name
     beside = {name, f"{name}-wal", f"{name}-shm", f"{name}.held"}
     beside |= {"status.json", "events.jsonl", folder.name}
-    beside |= {".tau", "tasks"}  # artifacts of evidence, which have tests of their own
+    beside |= {".tau", "tasks", "smaller.json"}  # evidence and its suite have tests of their own
     found = [path.name for path in settings.store.parent.iterdir() if path.name not in beside]
     if folder.is_dir():
         found += [path.name for path in folder.iterdir() if path.name not in known]

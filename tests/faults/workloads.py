@@ -50,7 +50,7 @@ from tau_live.record.writer import REOPEN_S, Listeners, Writer
 from tau_live.runtime.build import learner_of, open_store, pipeline_of
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, queued, reward
-from tests.evidence.projects import RIGHT, RUN
+from tests.evidence.projects import RIGHT, RUN, SEEDS, smaller
 from tests.live.running import rounds
 from tests.live.test_poison import add, worth
 from tests.streams import event
@@ -333,7 +333,7 @@ def hand_out(folder: Path) -> Iterator[None]:
 
 def frozen(folder: Path) -> None:
     """Prepare the frozen inputs of a run."""
-    plan = Frozen("tool-use-smoke-v1", "host", RIGHT, [1])
+    plan = Frozen(smaller(folder, 10), "host", RIGHT, SEEDS)
     with closing(store_of(settings(folder))) as store:
         freeze(Root(folder), RUN, plan, store=store, settings=settings(folder))
 
