@@ -21,7 +21,15 @@ from tau_live.cli.page.document import (
     verdict_element,
     with_code,
 )
-from tau_live.cli.page.proof_facts import Criterion, Pair, RunFacts, criteria_of, exact, pairs_of
+from tau_live.cli.page.proof_facts import (
+    Criterion,
+    Pair,
+    RunFacts,
+    criteria_of,
+    exact,
+    pairs_of,
+    short,
+)
 from tau_live.evidence.artifacts import Names
 from tau_live.evidence.codes import FAULTS, REASONS
 from tau_live.evidence.records import ROLES
@@ -179,7 +187,7 @@ def _pairs(facts: RunFacts, draw: Draw) -> ET.Element:
         f"The mean difference is {_with_sign(own.mean_delta)}, its {own.confidence_level:.0%} "
         f"interval {_with_sign(own.delta_ci_low)} to {_with_sign(own.delta_ci_high)}."
     )
-    rows = [(pair.case_id, *map(exact, pair[1:])) for pair in pairs]
+    rows = [(pair.case_id, *map(short, pair[1:])) for pair in pairs]
     figure = Figure(
         name="differences",
         title=f"{better:,} of {plural(len(pairs), 'case')} are better, {worse:,} worse",
@@ -266,10 +274,10 @@ def _roles(facts: RunFacts) -> ET.Element:
     names = [name for name in metrics[0].__struct_fields__ if name != "dimensions"]
     scores = dict.fromkeys(name for item in metrics for name in item.dimensions)
     rows = [
-        *((name, exact(before), exact(after)) for name, before, after in over_pairs),
-        *((name.replace("_", " "), *(exact(getattr(item, name)) for item in metrics))
+        *((name, short(before), short(after)) for name, before, after in over_pairs),
+        *((name.replace("_", " "), *(short(getattr(item, name)) for item in metrics))
           for name in names),
-        *((f"score: {name}", *(exact(item.dimensions.get(name)) for item in metrics))
+        *((f"score: {name}", *(short(item.dimensions.get(name)) for item in metrics))
           for name in scores),
     ]  # fmt: skip
     return section_element(
@@ -286,7 +294,7 @@ def _roles(facts: RunFacts) -> ET.Element:
 def _safety(facts: RunFacts) -> ET.Element:
     own = facts.reports.safety.diagnostics
     differing = own.by_case
-    rows = [(case, *map(exact, sides)) for case, sides in differing.items()]
+    rows = [(case, *map(short, sides)) for case, sides in differing.items()]
     caption = "Mean penalties of cases that differ"
     table = table_element(caption, ("case", "baseline#", "trained#"), rows)
     summary = element("summary", f"{caption} ({len(rows):,} rows)")
@@ -318,7 +326,7 @@ def _stability(facts: RunFacts) -> ET.Element:
         parts.append(element("p", "Fewer than three seeds have all pairs, so nobody can tell "
                              "whether they agree."))  # fmt: skip
     if sizes is not None:
-        points = [(f"{item.sample_size:,}", exact(item.mean_p_value), exact(item.mean_reward_delta))
+        points = [(f"{item.sample_size:,}", short(item.mean_p_value), short(item.mean_reward_delta))
                   for item in sizes.points]  # fmt: skip
         head = ("pairs#", "mean p#", "mean difference#")
         parts.append(table_element("Smaller sets of cases", head, points))

@@ -212,6 +212,11 @@ def _requirement(is_required: bool, what: str) -> str:
     return what if is_required else f"not required ({what})"
 
 
+def short(value: float | None) -> str:
+    """Return a number, with at most six digits if it is no whole one."""
+    return f"{value + 0.0:.6g}" if isinstance(value, float) else exact(value)
+
+
 def exact(value: float | None) -> str:
     """Return a number with all of its digits."""
     return "unknown" if value is None else repr(value or abs(value))  # -0.0 is 0
