@@ -1,6 +1,7 @@
 """``tau-live bench``: evidence on fixed suites, which a stranger can recompute."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -150,10 +151,22 @@ def check_suite(*, file: Path, as_json: bool) -> None:
 
 def _seeds(ctx: click.Context, parameter: click.Parameter, value: str) -> list[int]:
     del ctx
-    try:
-        return [int(seed) for seed in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"must be as 1,2,3, got {value!r}", param=parameter) from None
+    if re.fullmatch("[0-9]{1,19}(,[0-9]{1,19})*", value) is None:
+        raise click.BadParameter(f"must be as 1,2,3, got {value!r}", param=parameter)
+    seeds = [int(seed) for seed in value.split(",")]
+    if len({*seeds}) < len(seeds):
+        raise click.BadParameter(f"must name each seed once, got {value!r}", param=parameter)
+    return seeds
+
+
+def _subject(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    from tau_live.evidence.subjects import KINDS, is_reference
+
+    del ctx
+    if not is_reference(value):
+        text = f"must be one of {', '.join(KINDS)}, got {value!r}"
+        raise click.BadParameter(text, param=parameter)
+    return value
 
 
 @bench.command(
@@ -164,8 +177,16 @@ def _seeds(ctx: click.Context, parameter: click.Parameter, value: str) -> list[i
     )
 )
 @click.option("--suite", "suite_name", required=True, metavar="FILE", help="Or one that ships.")
-@click.option("--baseline", required=True, metavar="SUBJECT", help="What is in force.")
-@click.option("--trained", required=True, metavar="SUBJECT", help="What is claimed to be better.")
+@click.option(
+    "--baseline", required=True, callback=_subject, metavar="SUBJECT", help="What is in force."
+)
+@click.option(
+    "--trained",
+    required=True,
+    callback=_subject,
+    metavar="SUBJECT",
+    help="What is claimed to be better.",
+)
 @click.option("--seeds", required=True, callback=_seeds, metavar="A,B,C", help="At least three.")
 @click.option("--episodes", type=click.IntRange(1), metavar="N", help="Of each role.")
 @click.option("--model", "model_ref", metavar="PROVIDER/NAME", help="For prompts and the host.")
@@ -334,7 +355,7 @@ def compare(*, run_id: str, keeping: "Keeping | None", folder: Path, as_json: bo
 @bench.command(
     epilog=epilog("bench summary", "tau-live bench summary --run-id m24-all m24-a m24-b")
 )
-@click.argument("runs", nargs=-1, required=True, metavar="RUN_ID...")
+@click.argument("runs", nargs=-1, required=True, callback=checked_run_id, metavar="RUN_ID...")
 @click.option(
     "--run-id", required=True, metavar="ID", callback=checked_run_id, help="Of the summary."
 )
@@ -368,7 +389,7 @@ def summary(
 
 
 @bench.command(epilog=epilog("bench repeatability", "tau-live bench repeatability m24-a m24-b"))
-@click.argument("runs", nargs=-1, required=True, metavar="RUN_ID...")
+@click.argument("runs", nargs=-1, required=True, callback=checked_run_id, metavar="RUN_ID...")
 @click.option("--tolerance", default=0.0, show_default=True, type=click.FloatRange(0.0))
 @root_option
 @json_option

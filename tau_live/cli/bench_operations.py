@@ -1,6 +1,7 @@
 """``tau-live bench drill``, ``ops``, ``gate``: proof that operations work on the thing itself."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -10,14 +11,27 @@ from tau_live.cli.options import checked_run_id, epilog, json_option, root_of, r
 from tau_live.cli.output import print_json, printable
 
 
+def _drill_id(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    from tau_live.evidence.drill.documents import RUN_ID
+
+    del ctx
+    if re.fullmatch(RUN_ID, value) is None:
+        raise click.BadParameter(
+            f"must be a programme, -recovery-, and digits, as m24-recovery-1, got {value!r}",
+            param=parameter,
+        )
+    return value
+
+
 @click.command(
     epilog=epilog(
         "bench drill", "tau-live bench drill --run-id m24-recovery-1 --state-dir .tau/drills"
     ),
 )
 @click.option(
-    "--run-id", required=True, help="The drill's name: the programme, -recovery-, and digits."
-)
+    "--run-id", required=True, callback=_drill_id, metavar="ID",
+    help="The drill's name: the programme, -recovery-, and digits.",
+)  # fmt: skip
 @click.option(
     "--state-dir", metavar="DIR", default=".tau/drills", show_default=True,
     help="Where the drill makes a folder for its stores, from the root.",
@@ -125,7 +139,10 @@ def ops(  # noqa: PLR0913  # its options
     "--run-id", required=True, metavar="ID", callback=checked_run_id, help="Such as m24-gate-1."
 )
 @proof_option
-@click.option("--ops-run-id", required=True, metavar="ID", help="The operational proof.")
+@click.option(
+    "--ops-run-id", required=True, metavar="ID", callback=checked_run_id,
+    help="The operational proof.",
+)  # fmt: skip
 @click.option("--operator-runbook", default="", metavar="FILE", help="From the root.")
 @click.option("--incident-playbook", default="", metavar="FILE", help="From the root.")
 @root_option

@@ -80,17 +80,20 @@ root_option = click.option(
 )
 
 
-def checked_run_id(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return a run id, if it has the form that artifacts have."""
+def checked_run_id(
+    ctx: click.Context, parameter: click.Parameter, value: str | tuple[str, ...]
+) -> str | tuple[str, ...]:
+    """Return run ids, if each has the form that artifacts have."""
     from tau_live.evidence.artifacts import RUN_ID
 
     del ctx
-    if re.fullmatch(RUN_ID, value) is None:
-        raise click.BadParameter(
-            "must be a programme such as m24, a dash, and lower-case letters, digits and dashes, "
-            f"got {value!r}",
-            param=parameter,
-        )
+    for run_id in (value,) if isinstance(value, str) else value:
+        if re.fullmatch(RUN_ID, run_id) is None:
+            raise click.BadParameter(
+                "must be a programme such as m24, a dash, and lower-case letters, digits and "
+                f"dashes, got {run_id!r}",
+                param=parameter,
+            )
     return value
 
 

@@ -27,6 +27,10 @@ from tau_live.store.roles import Store
 SEED = "{seed}"
 """Stands in a subject for the seed of an episode: each seed then has a subject of its own."""
 
+KINDS = ("policy:POINT@VERSION", "checkpoint:FILE", "prompt:VERSION",
+         "python:package.module:callable", "host")  # fmt: skip
+"""The forms of a subject."""
+
 UNTRAINED = "0"
 MAX_TOKENS = 1024
 
@@ -110,17 +114,19 @@ def subject_of(reference: str, around: Surroundings) -> Measured:
     Raises:
         TauLiveError: There is no such subject.
     """
-    kind, _, rest = reference.partition(":")
     makers = {
         "policy": _policy, "checkpoint": _policy, "prompt": _prompt, "python": _python,
         "host": _host,
     }  # fmt: skip
-    if kind not in makers or bool(rest) is (kind == "host"):
-        raise TauLiveError(
-            f"a subject is policy:POINT@VERSION, checkpoint:FILE, prompt:VERSION, host, or "
-            f"python:package.module:callable, got {reference!r}"
-        )
-    return makers[kind](reference, around)
+    if not is_reference(reference):
+        raise TauLiveError(f"a subject is one of {', '.join(KINDS)}, got {reference!r}")
+    return makers[reference.partition(":")[0]](reference, around)
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text has one of the forms of a subject."""
+    kind, _, rest = text.partition(":")
+    return kind in {form.partition(":")[0] for form in KINDS} and bool(rest) is (kind != "host")
 
 
 def check_fit(measured_: Measured, suite: Suite, model_ref: str | None) -> None:

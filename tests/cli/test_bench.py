@@ -116,6 +116,15 @@ def test_too_few_pairs_are_exit_code_4(run: Run, tmp_path: Path) -> None:
         pytest.param(["bench", "validate"], id="no file"),
         pytest.param(["bench", "validate", "--re-execute", "1", "x"], id="no store"),
         pytest.param(["bench", "template", "letter"], id="no kind"),
+        pytest.param(frozen(trained="nonsense"), id="no subject"),
+        pytest.param([*frozen(), "--seeds", "1,1,2"], id="a seed twice"),
+        pytest.param([*frozen(), "--seeds", "1,2,-3"], id="a negative seed"),
+        pytest.param(["bench", "summary", "--run-id", "m24-all", "M24_a"], id="no run id"),
+        pytest.param(["bench", "drill", "--run-id", "m24-drill-1"], id="no id of a drill"),
+        pytest.param(
+            ["bench", "gate", "--run-id", "m24-g", "--proof", "p", "--ops-run-id", "o o"],
+            id="no id of an operational proof",
+        ),
     ],
 )
 def test_wrong_usage_is_exit_code_2(words: list[str], run: Run) -> None:
