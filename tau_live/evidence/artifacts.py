@@ -1,12 +1,15 @@
 """Artifacts: JSON files that name each other by path and digest, and every fault of one."""
 
+import fcntl
 import json
 import math
 import os
 import re
+import shutil
 import stat
 from calendar import timegm
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -255,6 +258,53 @@ class Root:
         except OSError as error:
             raise TauLiveError(f"cannot write {path}: {error.strerror or error}") from error
         return Reference(path=path, sha256=digest(content))
+
+    @contextmanager
+    def workplace(
+        self, path: str, *, own: Iterable[str], files: Iterable[str] = ()
+    ) -> Iterator[None]:
+        """Hold an empty folder in which an artifact is made, and delete it with all files before.
+
+        A process that was killed leaves them; whoever makes the same artifact starts over.
+
+        Args:
+            path: The folder, from the root.
+            own: The names that may be in it; with any other it is somebody else's.
+            files: Other files that are made on the way, from the root.
+
+        Raises:
+            ArtifactError: A path leaves the root.
+            TauLiveError: Another process makes the artifact, or the folder is somebody else's.
+        """
+        place = self.place(path)
+        make_folders(place)
+        with hold(place, f"another process works in {path}"):
+            inside = [*place.iterdir()]
+            if foreign := {item.name for item in inside} - {*own}:
+                text = f"{path} has files of somebody else ({min(foreign)}): name another folder"
+                raise TauLiveError(text)
+            for item in inside:
+                shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
+            for file in files:
+                self.place(file).unlink(missing_ok=True)
+            yield
+
+
+@contextmanager
+def hold(place: Path, otherwise: str) -> Iterator[None]:
+    """Hold a file or folder until the end of the block, or of the process.
+
+    Raises:
+        TauLiveError: Another process holds it; says ``otherwise``.
+    """
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise TauLiveError(otherwise) from error
+    finally:
+        os.close(descriptor)
 
 
 def read_bytes(place: Path, path: str) -> bytes:

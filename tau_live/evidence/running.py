@@ -1,13 +1,12 @@
 """Running: inputs are frozen, episodes executed, and each becomes a record and a rollout."""
 
 import contextvars
-import fcntl
 import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Literal, NamedTuple
 from uuid import uuid5
 
@@ -39,6 +38,7 @@ from tau_live.evidence.artifacts import (
     Root,
     check,
     digest,
+    hold,
     plain,
     timestamp,
 )
@@ -284,7 +284,11 @@ def run(
         ArtifactError: Suite, subjects or records are not those that were frozen.
         TauLiveError: A record cannot be written, or a provider refuses every call.
     """
-    with _only_runner(root, inputs), closing(store_of(settings)) as store:
+    place = root.place(Names(inputs.run_id).inputs)
+    with (
+        hold(place, f"another process executes {inputs.run_id}"),
+        closing(store_of(settings)) as store,
+    ):
         runner = Runner(root, inputs, store, settings)
         todo = runner.todo(roles)
         total = inputs.episodes * len(roles)
@@ -305,22 +309,6 @@ def run(
             runner.close()
     recorded = {role: len(runner.files[role].read().records) for role in roles}
     return Ran(len(todo), recorded, runner.torn)
-
-
-@contextmanager
-def _only_runner(root: Root, inputs: Inputs) -> Iterator[None]:
-    """Hold a run: no other process executes it meanwhile.
-
-    Raises:
-        TauLiveError: Another one does.
-    """
-    place = root.place(Names(inputs.run_id).inputs)
-    with place.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise TauLiveError(f"another process executes {inputs.run_id}") from error
-        yield
 
 
 class Runner:

@@ -8,6 +8,7 @@ With ``--wait-at POINT --job JOB`` it waits at that point, to be killed there.
 import argparse
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -75,8 +76,7 @@ class _Log:
             self._job = job_after(store)
         self.write(point, store)
         if (point, self._job) == self._wait_at:
-            sys.stdin.read()  # until the drill kills this process, or is gone itself
-            os._exit(1)
+            threading.Event().wait()  # until the drill kills this process, or is gone itself
         if point == "update.pruned":
             self._job = None
 

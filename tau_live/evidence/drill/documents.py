@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from tau_live.evidence.artifacts import REPORTS, Digest, Names, Natural, NotNegative, Timestamp
 
-RunId = Annotated[
-    str,
-    Meta(pattern="^[a-z][a-z0-9]{0,15}-recovery-[0-9-]{1,40}$", extra={"code": "bad_run_id"}),
-]
+RUN_ID = "[a-z][a-z0-9]{0,15}-recovery-[0-9-]{1,40}"
+"""The form of the id of a drill."""
+
+RunId = Annotated[str, Meta(pattern=f"^{RUN_ID}$", extra={"code": "bad_run_id"})]
 KIND = "rl_resume_after_crash_playbook"
 ArtifactKind = Annotated[str, Meta(pattern=f"^[a-z][a-z0-9]{{0,15}}_{KIND}$")]
 
@@ -75,6 +75,17 @@ class Paths(NamedTuple):
     def recording(self) -> str:
         """What the scripted host did."""
         return f"{self.state}/recording.jsonl"
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The names of what stands in the folder of the stores."""
+        return (PurePosixPath(self.recording).name, *STORES)
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """All files but the artifact, the recording and the stores."""
+        manifests = (self.manifest(store) for store in STORES)
+        return (self.events, self.health, self.operator_log, *manifests)
 
     def manifest(self, store: str) -> str:
         """The manifest of what was in flight in a store before its process was killed."""

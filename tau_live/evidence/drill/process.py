@@ -1,4 +1,7 @@
-"""A child process of the drill: started, followed line by line, stopped, killed by its own id."""
+"""A child process of a drill or a check: started, followed line by line, stopped, killed by its id.
+
+It ends with its parent: its standard input is a pipe that stays open as long as the parent lives.
+"""
 
 import os
 import signal
@@ -15,48 +18,60 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.switch import SWITCH
 from tau_live.evidence.drill.documents import EventLine
 
-MODULE = "tau_live.evidence.drill"
-DEADLINE_S = 300.0
-"""A child that takes longer is killed, and the drill fails."""
+
+def command_of(module: str, arguments: Sequence[str]) -> str:
+    """Return the command of a child, as a person would type it in the root."""
+    return " ".join(["python", "-P", "-m", module, *arguments])
+
+
+def end_with_parent() -> None:
+    """End this process at once when its parent is gone; called once by each child."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)  # nothing is ever written: it returns at the end of the pipe
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class Child:
-    """A child that trains, and tells on its standard output what it reaches.
+    """A module of ours that runs in a process of its own.
 
     Args:
+        module: The module.
         arguments: Its arguments.
         folder: The root, in which it runs.
         environ: The environment of this process.
+        deadline_s: Seconds after which it is killed.
 
     Attributes:
         command: Its command, as a person would type it in the root.
         started_at: When it was started: epoch seconds, UTC.
         lines: What it has printed.
+        is_overdue: Whether it was killed at its deadline.
     """
 
     def __init__(
-        self, arguments: Sequence[str], folder: Path, *, environ: Mapping[str, str]
-    ) -> None:
-        self.command = self.command_of(arguments)
+        self, module: str, arguments: Sequence[str], folder: Path, *, environ: Mapping[str, str],
+        deadline_s: float,
+    ) -> None:  # fmt: skip
+        self.command = command_of(module, arguments)
         self.lines: list[str] = []
+        self.is_overdue = False
         self.started_at = time.time()
         self._process = subprocess.Popen(  # noqa: S603  # our own module
-            [sys.executable, "-P", "-m", MODULE, *arguments],
+            [sys.executable, "-P", "-m", module, *arguments],
             cwd=folder,
             env=child_environ(environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            errors="replace",
         )
-        self._deadline = threading.Timer(DEADLINE_S, self._process.kill)
+        self._deadline = threading.Timer(deadline_s, self._end_overdue)
         self._deadline.daemon = True
         self._deadline.start()
-
-    @staticmethod
-    def command_of(arguments: Sequence[str]) -> str:
-        """Return the command of a child with these arguments."""
-        return " ".join(["python", "-P", "-m", MODULE, *arguments])
 
     @property
     def pid(self) -> int:
@@ -64,9 +79,8 @@ class Child:
         return self._process.pid
 
     def events(self) -> Iterator[EventLine]:
-        """Yield the lines that it writes, as they come, until its end."""
-        for line in self._process.stdout or ():
-            self.lines.append(line)
+        """Yield the events that it writes, as they come, until its end."""
+        for line in self._output():
             if line.startswith("{"):
                 yield msgspec.json.decode(line, type=EventLine)
 
@@ -90,17 +104,11 @@ class Child:
         os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for its end; return its exit code, or the signal that it died of, below 0.
-
-        Raises:
-            TauLiveError: It took too long.
-        """
-        for _ in self.events():
+        """Wait for its end; return its exit code, or the signal that it died of, below 0."""
+        for _ in self._output():
             pass
         code = self._process.wait()
         self.close()
-        if time.time() - self.started_at >= DEADLINE_S:
-            raise TauLiveError(f"a child of the drill took more than {DEADLINE_S:g} s")
         return code
 
     def close(self) -> None:
@@ -112,6 +120,15 @@ class Child:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+
+    def _output(self) -> Iterator[str]:
+        for line in self._process.stdout or ():
+            self.lines.append(line)
+            yield line
+
+    def _end_overdue(self) -> None:
+        self.is_overdue = True
+        self._process.kill()
 
 
 def child_environ(environ: Mapping[str, str]) -> dict[str, str]:

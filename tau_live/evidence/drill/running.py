@@ -43,7 +43,7 @@ from tau_live.evidence.drill.documents import (
     StoreName,
 )
 from tau_live.evidence.drill.host import recording
-from tau_live.evidence.drill.process import Child
+from tau_live.evidence.drill.process import Child, command_of
 from tau_live.evidence.drill.stores import (
     Flight,
     StoreFacts,
@@ -69,6 +69,10 @@ FIRST, LAST = 3, 12
 moment, the next one is tried."""
 
 NO_POLICY = "0" * 64
+
+MODULE = "tau_live.evidence.drill"
+DEADLINE_S = 300.0
+"""A child that takes longer is killed, and the drill fails."""
 
 
 class _Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,21 +103,25 @@ def run_drill(
 
     Raises:
         ArtifactError: The run id is none of a drill, or the folder leaves the root.
-        TauLiveError: There is such a drill already, or a child could not do its part.
+        TauLiveError: There is such a drill already, another process does it just now, or a child
+            could not do its part.
     """
     faults = check({"run_id": run_id}, _Named)
     if faults:
         raise ArtifactError(*faults)
     paths = Paths(run_id, root.relative(root.place(f"{state_dir}/{run_id}")))
-    drill = _Drilling(root, paths, environ=environ, progress=progress)
-    drill.prepare()
-    drill.train_control()
-    crashes, resumed = list[_Crash](), list[OperatorEntry | None]()
-    for crash_of in (drill.kill_at_point, drill.kill_at_moment):
-        crashes.append(crash_of())
-        resumed.append(drill.resume(crashes[-1]) if resumes else None)
-    progress("comparing the stores")
-    return _write_artifact(drill, crashes, resumed)
+    if os.path.lexists(root.place(paths.artifact)):
+        raise TauLiveError(f"{paths.artifact} is there already: choose another run id")
+    with root.workplace(paths.state, own=paths.inside, files=paths.evidence):
+        drill = _Drilling(root, paths, environ=environ, progress=progress)
+        drill.prepare()
+        drill.train_control()
+        crashes, resumed = list[_Crash](), list[OperatorEntry | None]()
+        for crash_of in (drill.kill_at_point, drill.kill_at_moment):
+            crashes.append(crash_of())
+            resumed.append(drill.resume(crashes[-1]) if resumes else None)
+        progress("comparing the stores")
+        return _write_artifact(drill, crashes, resumed)
 
 
 class _Crash(NamedTuple):
@@ -165,14 +173,7 @@ class _Drilling:
         self._progress = progress
 
     def prepare(self) -> None:
-        """Make the folders and the recording.
-
-        Raises:
-            TauLiveError: There is a drill of this name already.
-        """
-        for path in (self.paths.state, self.paths.events, self.paths.artifact):
-            if os.path.lexists(self.root.place(path)):
-                raise TauLiveError(f"{path} is there already: choose another run id")
+        """Make the folders and the recording."""
         for path in (self.paths.events, *map(self.paths.store, STORES)):
             make_folders(self.root.place(path).parent)
         lines = b"".join(encode(event) + b"\n" for event in recording(SEED))
@@ -222,7 +223,7 @@ class _Drilling:
 
     def command(self, store: StoreName) -> str:
         """Return the command of a child that trains on a store to the end."""
-        return Child.command_of(self._arguments(store))
+        return command_of(MODULE, self._arguments(store))
 
     def events(self) -> list[EventLine]:
         """Return the lines that all children have written so far."""
@@ -263,15 +264,22 @@ class _Drilling:
 
     def _start(self, store: StoreName, *more: str) -> Child:
         arguments = self._arguments(store, *more)
-        return Child(arguments, self.root.folder, environ=self._environ)
+        folder = self.root.folder
+        return Child(MODULE, arguments, folder, environ=self._environ, deadline_s=DEADLINE_S)
 
     def _arguments(self, store: StoreName, *more: str) -> list[str]:
         own = ["--run-id", self.paths.run_id, "--store", store, "--state", self.paths.state]
         return [*own, "--seed", str(SEED), *more]
 
     def _finish(self, store: StoreName, child: Child) -> OperatorEntry:
-        """Wait for the end of a child, and log it."""
+        """Wait for the end of a child, and log it.
+
+        Raises:
+            TauLiveError: It took too long.
+        """
         code = child.wait()
+        if child.is_overdue:
+            raise TauLiveError(f"a child of the drill took more than {DEADLINE_S:g} s")
         output, began = "".join(child.lines), child.started_at
         return self._log(
             "run", store, child.command, pid=child.pid, began=began, code=code, output=output

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tau_live.core.errors import TauLiveError
 from tau_live.evidence.artifacts import Root
+from tau_live.evidence.drill.process import end_with_parent
 from tau_live.evidence.operations.agent import serve
 from tau_live.evidence.operations.checks import CHECKS, Place
 
@@ -29,4 +30,5 @@ def check(argv: list[str]) -> bool:
 if sys.argv[1:2] == ["agent"]:
     serve(Path(sys.argv[2]))
 else:
+    end_with_parent()
     sys.exit(0 if check(sys.argv[1:]) else 1)

@@ -1,14 +1,13 @@
 """Does the checks, writes the artifact and a page of it, and finds what is wrong with one."""
 
-import subprocess
-import sys
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 import msgspec
 
 from tau_live.core.errors import TauLiveError
-from tau_live.core.files import make_folders
 from tau_live.evidence.artifacts import (
     DAY_S,
     ArtifactError,
@@ -22,7 +21,7 @@ from tau_live.evidence.artifacts import (
     timestamp,
 )
 from tau_live.evidence.drill import drill_faults
-from tau_live.evidence.drill.process import child_environ
+from tau_live.evidence.drill.process import Child
 from tau_live.evidence.operations.documents import (
     CHECKS,
     Operations,
@@ -64,18 +63,17 @@ def run_operations(  # noqa: PLR0913  # keyword-only but for three
 
     Raises:
         ArtifactError: A path leaves the root.
-        TauLiveError: There is such a proof already.
+        TauLiveError: There is such a proof already, or another process does its checks just now.
     """
-    path, state = artifact_of(run_id), f"{state_dir}/{run_id}"
-    for taken in (path, state):
-        if root.place(taken).exists():
-            raise TauLiveError(f"{taken} is there already: choose another run id")
-    make_folders(root.place(state))
+    path, state = artifact_of(run_id), root.relative(root.place(f"{state_dir}/{run_id}"))
+    if os.path.lexists(root.place(path)):
+        raise TauLiveError(f"{path} is there already: choose another run id")
     checks = []
-    for name, shows in CHECKS.items():
-        progress(f"{name}: {shows}")
-        own = ["--run-id", run_id, "--state", f"{state}/{name}", "--proof", proof]
-        checks.append(_check(root, run_id, name, arguments=[name, *own], environ=environ))
+    with root.workplace(state, own=CHECKS):
+        for name, shows in CHECKS.items():
+            progress(f"{name}: {shows}")
+            own = ["--run-id", run_id, "--state", f"{state}/{name}", "--proof", proof]
+            checks.append(_check(root, run_id, name, arguments=[name, *own], environ=environ))
     books = [_runbook(root, book) for book in runbooks]
     passes = all(item.status == "pass" for item in checks) and all(book.exists for book in books)
     document = Operations(
@@ -95,20 +93,17 @@ def _check(
 ) -> OperationsCheck:
     """Do a check in a child."""
     began = time.monotonic()
-    try:
-        done = subprocess.run(  # noqa: S603  # our own module
-            [sys.executable, "-P", "-m", MODULE, *arguments],
-            cwd=root.folder, env=child_environ(environ), stdin=subprocess.DEVNULL, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S,
-        )  # fmt: skip
-        code, output = done.returncode, done.stdout
-    except subprocess.TimeoutExpired as error:
-        code, output = 1, (error.output or b"") + f"took more than {DEADLINE_S:g} s\n".encode()
+    child = Child(MODULE, arguments, root.folder, environ=environ, deadline_s=DEADLINE_S)
+    with closing(child):
+        code = child.wait()
+    if child.is_overdue:
+        child.lines.append(f"took more than {DEADLINE_S:g} s\n")
+    output = "".join(child.lines).encode()
     log = root.write_bytes(log_of(run_id, name), output)
     return OperationsCheck(
         id=name,
         description=CHECKS[name],
-        command=" ".join(["python", "-P", "-m", MODULE, *arguments]),
+        command=child.command,
         status="fail" if code else "pass",
         exit_code=code,
         duration_ms=round(1000.0 * (time.monotonic() - began)),
