@@ -66,6 +66,7 @@ from tau_live.prompts.control import (
     cancel_items,
 )
 from tau_live.prompts.edits import leaks
+from tau_live.prompts.items import SILENT_AFTER, WORKING, Workers, poll_backoff_s
 from tau_live.prompts.models import (
     BUDGET,
     REJECTED,
@@ -88,17 +89,7 @@ from tau_live.prompts.policy import (
 from tau_live.prompts.rows import Row, rollout_id, without_secrets
 from tau_live.prompts.scorers import can_be_scored, can_have_cost
 from tau_live.prompts.search import NO_ROOM, Example, Prompt, rank, search
-from tau_live.prompts.worker import (
-    POLICY,
-    SILENT_AFTER,
-    WORKING,
-    Plan,
-    Result,
-    Task,
-    Workers,
-    poll_backoff_s,
-    seed_from,
-)
+from tau_live.prompts.worker import POLICY, Plan, PromptExecutor, Result, Task, seed_from
 from tau_live.rl.paired import t_interval
 from tau_live.store.opening import open_at
 from tau_live.store.records import (
@@ -436,7 +427,7 @@ def help_run(
         store.path, run.run_id, plan.limits, prices=prices_of(settings),
         timeout_s=loaded.config.attempt_timeout_secs,
     )  # fmt: skip
-    workers = Workers(plan, models, count=count)
+    workers = Workers(plan.queue, models, lambda: PromptExecutor(plan, models), count=count)
     workers.start()
     try:
         while workers.are_alive and state_now(store.optimizations.run(run.run_id))[0] in LED:
@@ -538,7 +529,10 @@ class _Leader:
             store.path, run.run_id, plan.limits, prices=prices_of(settings),
             timeout_s=self.config.attempt_timeout_secs,
         )  # fmt: skip
-        self._workers = Workers(plan, self._models, count=self.config.worker_count)
+        self._workers = Workers(
+            plan.queue, self._models, lambda: PromptExecutor(plan, self._models),
+            count=self.config.worker_count,
+        )  # fmt: skip
         self._expired_at = self._shown_at = 0.0
         self._was_paused = False
         scores = run.report.get("scores")

@@ -22,8 +22,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
+from tau_live.prompts.items import Item
 from tau_live.prompts.rows import Row
-from tau_live.prompts.worker import Item
 
 HERE = "tests.prompts.agents"
 FOLDER = "TAU_TEST_FOLDER"

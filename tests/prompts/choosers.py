@@ -3,9 +3,9 @@
 import time
 from collections.abc import Mapping
 
+from tau_live.prompts.items import Item
 from tau_live.prompts.policy import ItemRun
 from tau_live.prompts.rows import Row
-from tau_live.prompts.worker import Item
 from tests.prompts.agents import gate, note
 
 CHOOSERS = __name__
