@@ -18,7 +18,7 @@ from rich.progress import (
 
 from tau_live.cli.output import plural
 from tau_live.prompts.budget import Preflight
-from tau_live.prompts.optimizer import Shown
+from tau_live.prompts.lead import Shown
 from tau_live.store.records import OptimizationState
 
 AHEAD: Mapping[str, tuple[str, ...]] = {

@@ -6,22 +6,20 @@ are stored are taken as they are.
 """
 
 import json
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypedDict
 
 import msgspec
 
-from tau_live.core.errors import LeaseLostError, StoreUnavailableError, TauLiveError
+from tau_live.core.errors import TauLiveError
 from tau_live.core.files import write_whole
 from tau_live.core.gate import Kind
 from tau_live.core.gate_keeper import GateKeeper
-from tau_live.core.processes import is_alive, this_process
+from tau_live.core.processes import this_process
 from tau_live.core.prompts import prompt_version
 from tau_live.core.records import (
     ITEM,
@@ -29,22 +27,16 @@ from tau_live.core.records import (
     Rollout,
     RolloutConfig,
     RolloutMode,
-    RolloutQuery,
     RolloutStatus,
 )
 from tau_live.core.redaction import scrub_text
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.operate.optimizations import (
-    CANCELLED,
-    FILE,
     LED,
     OWNER_DIED,
-    optimization_status,
-    publish_optimization,
     state_now,
 )
-from tau_live.operate.stops import killed_of
 from tau_live.prompts.adoption import (
     PASSING,
     Finalist,
@@ -57,19 +49,22 @@ from tau_live.prompts.adoption import (
 from tau_live.prompts.budget import Prices, limits_of, preflight
 from tau_live.prompts.config import Loaded, OptimizationConfig, policy_phase
 from tau_live.prompts.control import (
-    HELD,
-    INTERRUPTED,
-    KILLED,
-    OURS,
     RESUMABLE,
-    STORE_UNAVAILABLE,
-    cancel_items,
 )
 from tau_live.prompts.edits import leaks
-from tau_live.prompts.items import SILENT_AFTER, WORKING, Workers, poll_backoff_s
+from tau_live.prompts.items import SILENT_AFTER, WORKING, Workers
+from tau_live.prompts.lead import (
+    IDS_AT_ONCE,
+    STOP_S,
+    WATCH_S,
+    Lead,
+    Pace,
+    Show,
+    publish,
+    take_lead,
+)
 from tau_live.prompts.models import (
     BUDGET,
-    REJECTED,
     Answer,
     Models,
     StoppedError,
@@ -91,7 +86,6 @@ from tau_live.prompts.scorers import can_be_scored, can_have_cost
 from tau_live.prompts.search import NO_ROOM, Example, Prompt, rank, search
 from tau_live.prompts.worker import POLICY, Plan, PromptExecutor, Result, Task, seed_from
 from tau_live.rl.paired import t_interval
-from tau_live.store.opening import open_at
 from tau_live.store.records import (
     Candidate,
     Condition,
@@ -101,66 +95,13 @@ from tau_live.store.records import (
 )
 from tau_live.store.roles import Store
 
-LEASE = "optimize:"
-"""Prefix of the name of the lease of whoever leads a run."""
-
-LEASE_S = 30.0
-RENEW_S = 10.0
-WATCH_S = 0.25
-PUBLISH_S = 1.0
-EXPIRE_S = 1.0
-STOP_S = 5.0
-"""How long running items are waited for: `docker stop` kills after ten seconds."""
-
-MOST_FAILING_S = 30.0
-"""For how long the store may fail before the run does."""
-
-IDS_AT_ONCE = 500
-
 RECOVERY = "recovery-report.json"
-
-CANCELS = frozenset({OptimizationState.CANCELLING, OptimizationState.CANCELLED})
 
 State = OptimizationState
 
 
-class Outcome(TypedDict, total=False):
-    """The columns of a run that change as it ends."""
-
-    state: State
-    reason_code: str | None
-    error: str
-
-
-class Shown(NamedTuple):
-    """What a progress bar shows.
-
-    Attributes:
-        phase: The phase.
-        state: The state of the run.
-        done: Items that have ended.
-        total: Items that the run has so far.
-        usd: US dollars that were spent.
-        calls: Model calls that were made.
-    """
-
-    phase: str
-    state: State
-    done: int
-    total: int
-    usd: float
-    calls: int
-
-
-Show = Callable[[Shown], None]
-
-
 class UnscoredError(TauLiveError):
     """No item has a score, so that nothing can be compared."""
-
-
-class CancelledError(TauLiveError):
-    """An operator cancelled the run."""
 
 
 def begin(
@@ -244,20 +185,6 @@ def _plain(report: OptimizerReport) -> object:
 def prices_of(settings: Settings) -> Prices:
     """Return the prices of tokens that the settings declare."""
     return Prices(settings.prices, settings.known_prices)
-
-
-def take_lead(store: Store, run_id: str) -> None:
-    """Take the lease of a run; that of a dead process is taken over.
-
-    Raises:
-        LeaseLostError: Another process leads it.
-    """
-    name, now = LEASE + run_id, time.time()
-    holder = store.leases.holder(name, now=now)
-    if holder is not None and holder != this_process() and is_alive(holder) is False:
-        store.leases.release(name, holder)
-    if not store.leases.acquire(name, this_process(), ttl_s=LEASE_S, now=now):
-        raise LeaseLostError(f"{run_id} is led by {holder}")
 
 
 def resume(store: Store, run_id: str, *, who: str) -> JsonObject:
@@ -350,44 +277,7 @@ def lead(
         KeyboardInterrupt: The operator interrupted it; it can be resumed.
     """
     take_lead(store, run.run_id)
-    leader = _Leader(store, run, loaded, settings, who, show)
-    keeper = _Keeper(run.run_id, settings, store.path)
-    outcome: Outcome = {}
-    keeper.start()
-    try:
-        with leader.working():
-            leader.phases()
-        outcome = {"state": State.COMPLETED}
-    except (CancelledError, StoppedError) as error:
-        outcome = leader.stop(str(error))
-    except KeyboardInterrupt:
-        outcome = leader.interrupt()
-        raise
-    except (UnscoredError, OptimizerError) as error:
-        why = "nothing_scored" if isinstance(error, UnscoredError) else "optimizer_failed"
-        outcome = {"state": State.FAILED, "reason_code": why, "error": scrub_text(str(error))}
-    except TimeoutError:
-        cancel_items(store, run.run_id, all_of_them=True)
-        outcome = {"state": State.FAILED, "reason_code": "completion_timeout"}
-    except LeaseLostError:
-        raise
-    except Exception as error:
-        is_store = isinstance(error, StoreUnavailableError)
-        outcome = {
-            "state": State.FAILED,
-            "reason_code": STORE_UNAVAILABLE if is_store else "failed",
-            "error": scrub_text(f"{type(error).__name__}: {error}"),
-        }
-        raise
-    finally:
-        keeper.stop()
-        if outcome:
-            with suppress(StoreUnavailableError):  # whoever looks finds that its process died
-                columns: Outcome = {"reason_code": None, **outcome}
-                store.optimizations.change(run.run_id, **columns, ended_at=time.time())
-                store.leases.release(LEASE + run.run_id, this_process())
-                publish(store, run.run_id)
-    return store.optimizations.run(run.run_id)
+    return _Leader(store, run, loaded, settings, who, show).lead()
 
 
 def _count_failure(store: Store, settings: Settings, error: str) -> None:
@@ -437,78 +327,6 @@ def help_run(
         models.close()
 
 
-def publish(store: Store, run_id: str) -> None:
-    """Write the status of a run beside its store; where that fails, the old file stays."""
-    run = store.optimizations.run(run_id)
-    with suppress(OSError):
-        publish_optimization(store.path.with_name(FILE), optimization_status(store, run))
-
-
-class _Keeper:
-    """Keeps the lease, watches the stops, and publishes the status, in a thread of its own."""
-
-    def __init__(self, run_id: str, settings: Settings, path: Path) -> None:
-        self._run_id = run_id
-        self._settings = settings
-        self._path = path
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="tau-live-optimizer", daemon=True)
-        self._published: object = None
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread, and wait for it."""
-        self._stop.set()
-        self._thread.join(STOP_S)
-
-    def _keep(self) -> None:
-        renewed = published = led = time.monotonic()
-        with closing(open_at(self._path)) as store:
-            while not self._stop.wait(WATCH_S):
-                now = time.monotonic()
-                with suppress(TauLiveError):
-                    self._watch(store)
-                    if now - renewed >= RENEW_S:
-                        store.leases.acquire(
-                            LEASE + self._run_id, this_process(), ttl_s=LEASE_S, now=time.time()
-                        )
-                        renewed = now
-                    if now - published >= PUBLISH_S:
-                        store.optimizations.lead(self._run_id, now - led)
-                        published = led = now
-                        self._publish(store)
-            with suppress(TauLiveError):
-                store.optimizations.lead(self._run_id, time.monotonic() - led)
-
-    def _watch(self, store: Store) -> None:
-        """Pause the run while the kill switch is on or the gate holds."""
-        why = None
-        if killed_of(store, self._settings, now=time.time()) is not None:
-            why = KILLED
-        elif store.gate.load().state != "pass":
-            why = HELD
-        run = store.optimizations.run(self._run_id)
-        if why is not None and run.state in WORKING and run.reason_code is None:
-            store.optimizations.change(
-                self._run_id, states=WORKING, state=State.PAUSED, reason_code=why
-            )
-        elif why is None and run.state is State.PAUSED and run.reason_code in OURS:
-            store.optimizations.change(
-                self._run_id, states=[State.PAUSED], state=State.RUNNING, reason_code=None
-            )
-
-    def _publish(self, store: Store) -> None:
-        status = optimization_status(store, store.optimizations.run(self._run_id))
-        content = {key: value for key, value in status.items() if key != "updated_unix_ms"}
-        if content != self._published:
-            with suppress(OSError):
-                publish_optimization(self._path.with_name(FILE), status)
-            self._published = content
-
-
 class _Leader:
     """Leads a run through its phases; it is the bench of the search."""
 
@@ -522,69 +340,47 @@ class _Leader:
         self._rows = loaded.rows
         self._settings = settings
         self._who = who
-        self._show = show
         plan = plan_of(store, run, loaded)
         self._limits = plan.limits
         self._models = Models(
             store.path, run.run_id, plan.limits, prices=prices_of(settings),
             timeout_s=self.config.attempt_timeout_secs,
         )  # fmt: skip
-        self._workers = Workers(
+        workers = Workers(
             plan.queue, self._models, lambda: PromptExecutor(plan, self._models),
             count=self.config.worker_count,
         )  # fmt: skip
-        self._expired_at = self._shown_at = 0.0
-        self._was_paused = False
+        config = self.config
+        pace = Pace(
+            poll_s=config.completion_poll_interval_ms / 1000,
+            items_s=config.completion_timeout_secs, attempt_s=config.attempt_timeout_secs,
+            seconds=config.budget.seconds,
+        )  # fmt: skip
+        self._lead = Lead(store, run.run_id, settings, workers, self._models, pace, show)
         scores = run.report.get("scores")
         self._scores = dict(scores) if isinstance(scores, dict) else {}
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Let the workers of this process work meanwhile."""
-        self._store.optimizations.change(
-            self._run.run_id, states=[State.PREPARING], state=State.RUNNING
-        )
-        self._workers.start()
-        try:
-            yield
-        finally:
-            self._workers.stop(STOP_S)
-            self._models.close()
+    def lead(self) -> Optimization:
+        """Lead the run to its end."""
+        failures = {UnscoredError: "nothing_scored", OptimizerError: "optimizer_failed"}
+        return self._lead.to_end(self.phases, at_stop=self._stop, failures=failures)
 
-    def stop(self, why: str) -> Outcome:
-        """Return how a run ends that makes no more calls."""
-        run = self._store.optimizations.run(self._run.run_id)
-        cancel_items(self._store, run.run_id, all_of_them=True)
-        if run.state in CANCELS:
-            self.end_without_adoption(CANCELLED)
-            self._skip_optimizer(CANCELLED)
-            return {"state": State.CANCELLED, "reason_code": CANCELLED}
-        if run.reason_code == BUDGET:
-            self.end_without_adoption(BUDGET)
-            self._skip_optimizer(BUDGET)
-            return {"state": State.COMPLETED, "reason_code": BUDGET}
-        return {"state": State.FAILED, "reason_code": REJECTED, "error": run.error or why}
-
-    def interrupt(self) -> Outcome:
-        """Return how a run ends that its operator interrupts."""
-        state = self._store.optimizations.state(self._run.run_id)
-        if state in CANCELS:
-            return self.stop(CANCELLED)
-        if state is State.COMPLETED:
-            return {"state": state}
-        return {"state": State.FAILED, "reason_code": INTERRUPTED}
+    def _stop(self, why: str) -> None:
+        """Note that a run ends early."""
+        self.end_without_adoption(why)
+        self._skip_optimizer(why)
 
     def phases(self) -> None:
         """Run every phase."""
         incumbent, *others = self._first()
         rows = self._screening()
-        self._phase("baseline")
+        self._lead.begin_phase("baseline")
         if rows:
             self.execute([incumbent, *others], rows)
             self._note_scores([incumbent, *others])
             self._check_scored(incumbent, RolloutMode.TRAIN, rows)
         self._score("baseline", incumbent, rows)
-        self._phase("search")
+        self._lead.begin_phase("search")
         pool = [incumbent, *others]
         if rows and self.config.search.algorithm != "none":
             end = search(self, pool, rows)
@@ -596,17 +392,14 @@ class _Leader:
         best = [prompt for prompt in rank(pool) if prompt.version != incumbent.version]
         if best:
             self._score("best_search", best[0], rows)
-        self._phase("confirm")
+        self._lead.begin_phase("confirm")
         verdict = self._confirm(incumbent, best)
         self._learn_policy(incumbent, best)
-        self._phase("final")
+        self._lead.begin_phase("final")
         if verdict.reason_code == "adopted" and self._rows[RolloutMode.TEST]:
             adopted = next(p for p in best if p.version == verdict.prompt_version)
             self._test(incumbent, adopted)
-        while not self._store.optimizations.change(
-            self._run.run_id, states=WORKING, state=State.COMPLETED
-        ):
-            self._go_on()
+        self._lead.complete()
 
     def _check_scored(self, prompt: Prompt, mode: RolloutMode, rows: Sequence[Row]) -> None:
         """Check that a prompt has a score on some row, unless none can be scored.
@@ -657,11 +450,6 @@ class _Leader:
         order = sorted(rows, key=lambda row: seed_from(self.config.seed, row.digest))
         return sorted(order[:most], key=lambda row: row.index)
 
-    def _phase(self, name: str) -> None:
-        self._go_on()
-        self._store.optimizations.change(self._run.run_id, phase=name)
-        publish(self._store, self._run.run_id)
-
     def _confirm(self, incumbent: Prompt, best: Sequence[Prompt]) -> Verdict:
         """Execute incumbent and finalists on held-out rows, and adopt what is better."""
         known = self._store.optimizations.run(self._run.run_id).report.get("adoption")
@@ -709,7 +497,7 @@ class _Leader:
             "score": measured[chosen.prompt_version or ""].mean,
         }
         while True:
-            self._go_on()
+            self._lead.go_on()
             with self._store.begin():  # whoever pauses or cancels the run comes before or after
                 if self._store.optimizations.state(self._run.run_id) in WORKING:
                     return adopt(
@@ -730,7 +518,7 @@ class _Leader:
         block = policy_phase(self.config)
         if block is None:
             return
-        self._phase(POLICY)
+        self._lead.begin_phase(POLICY)
         run_id = self._run.run_id
         training = PolicyTraining(
             block, run_id, seed=self.config.seed, folder=folder_of(self._store.path, run_id)
@@ -743,7 +531,7 @@ class _Leader:
                 for number, row in rows[start : start + block.update_interval]
             )
             self._put(items, RolloutMode.TRAIN)
-            self._await_items()
+            self._lead.await_items()
             try:
                 training.learn(self._learnable([*items]))
             except OptimizerError as error:
@@ -778,7 +566,7 @@ class _Leader:
 
     def _learnable(self, ids: Sequence[str]) -> list[LearnableRollout]:
         """Return items that have ended with their decisions and rewards, in this order."""
-        known = {rollout.rollout_id: rollout for rollout in self._rollouts(ids)}
+        known = {rollout.rollout_id: rollout for rollout in self._lead.rollouts(ids)}
         return [
             LearnableRollout(
                 known[id_],
@@ -793,7 +581,7 @@ class _Leader:
         known = self._store.optimizations.run(self._run.run_id).report.get("rl_optimizer")
         if known is None:
             return
-        why = why_stopped(self._store, why, was_paused=self._was_paused)
+        why = why_stopped(self._store, why, was_paused=self._lead.was_paused)
         skipped = skip(known, why=why)
         if skipped is not None:
             self._store.optimizations.amend_report(self._run.run_id, rl_optimizer=_plain(skipped))
@@ -871,7 +659,7 @@ class _Leader:
         for prompt in prompts:
             wanted = [(prompt, row) for row in rows if row.index not in prompt.scores]
             self._enqueue(wanted, RolloutMode.TRAIN)
-        self._await_items()
+        self._lead.await_items()
         for prompt in prompts:
             measured = self._read(prompt, RolloutMode.TRAIN, rows)
             prompt.scores |= measured.scores
@@ -881,7 +669,7 @@ class _Leader:
         """Execute prompts on all rows of a set, row by row, and return what each earned."""
         rows = self._rows[mode]
         self._enqueue([(prompt, row) for row in rows for prompt in prompts], mode)
-        self._await_items()
+        self._lead.await_items()
         return {prompt.version: self._read(prompt, mode, rows) for prompt in prompts}
 
     def _enqueue(self, wanted: Sequence[tuple[Prompt, Row]], mode: RolloutMode) -> None:
@@ -900,7 +688,7 @@ class _Leader:
     def _put(self, items: Mapping[str, tuple[Task, Row]], mode: RolloutMode) -> None:
         """Put items into the queue of the run, in one transaction; those known are left out."""
         config, run = self.config, self._run
-        known = {found.rollout_id for found in self._rollouts([*items])}
+        known = {found.rollout_id for found in self._lead.rollouts([*items])}
         retries = RolloutConfig(
             max_attempts=config.max_attempts,
             timeout_s=config.attempt_timeout_secs,
@@ -924,12 +712,6 @@ class _Leader:
                     )
                 )
 
-    def _rollouts(self, ids: Sequence[str]) -> Iterator[Rollout]:
-        """Yield those of some rollouts that are stored, in no order."""
-        for start in range(0, len(ids), IDS_AT_ONCE):
-            page = RolloutQuery(ids=ids[start : start + IDS_AT_ONCE])
-            yield from self._store.rollouts.query(page).rollouts
-
     def _results(
         self, prompt: Prompt, mode: RolloutMode, rows: Sequence[Row]
     ) -> Iterator[tuple[Row, list[Result]]]:
@@ -949,7 +731,7 @@ class _Leader:
             ]
             known = {
                 rollout.rollout_id: msgspec.convert(rollout.output, Result)
-                for rollout in self._rollouts([*chain.from_iterable(ids)])
+                for rollout in self._lead.rollouts([*chain.from_iterable(ids)])
                 if rollout.output is not None
             }
             for row, own in zip(page, ids, strict=True):
@@ -986,7 +768,7 @@ class _Leader:
 
     def ask(self, ref: str, *, system: str, user: str, name: str) -> Answer:
         """Ask the critic or the editor."""
-        self._go_on()
+        self._lead.go_on()
         try:
             return self._models.call(
                 ref,
@@ -997,7 +779,7 @@ class _Leader:
                 max_tokens=self.config.search.max_tokens,
             )
         except StoppedError:
-            self._look()  # it may have been cancelled meanwhile
+            self._lead.look()  # it may have been cancelled meanwhile
             raise
         except TauLiveError:
             raise
@@ -1035,98 +817,6 @@ class _Leader:
         """Store a candidate."""
         self._store.optimizations.keep(msgspec.structs.replace(candidate, run_id=self._run.run_id))
 
-    # Waiting
-
-    def _await_items(self) -> None:
-        """Wait until every item has ended.
-
-        Raises:
-            CancelledError: An operator cancelled the run.
-            StoppedError: The run makes no more calls.
-            TimeoutError: The phase took too long.
-        """
-        pause_s = self.config.completion_poll_interval_ms / 1000
-        longest_s, waited_s, failures = self.config.completion_timeout_secs, 0.0, 0
-        state, worked_at = State.RUNNING, time.monotonic()
-        while True:
-            began = time.monotonic()
-            try:
-                is_open = self._open()
-                state = self._look(shows=not is_open)  # also at the end: a stop may have made it
-                failures, worked_at = 0, began
-                if not is_open:
-                    return
-            except StoreUnavailableError:
-                failures += 1
-                if began - worked_at > MOST_FAILING_S or not self._store.is_there():
-                    raise
-            time.sleep(poll_backoff_s(failures, pause_s) if failures else pause_s)
-            if state is not State.PAUSED:
-                waited_s += time.monotonic() - began
-            if longest_s is not None and waited_s > longest_s:
-                raise TimeoutError
-            if not self._workers.are_alive:
-                raise TauLiveError("every worker of this process has ended: see its log")
-
-    def _open(self) -> bool:
-        return self._store.optimizations.has_open_items(self._run.run_id)
-
     def wait(self, seconds: float) -> None:
-        """Wait, unless the run is to end meanwhile; raises as ``_look`` does."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            self._go_on()
-            time.sleep(min(WATCH_S, left))
-
-    def _go_on(self) -> None:
-        """Wait while the run is paused; raises as ``_look`` does."""
-        while self._look() is State.PAUSED:
-            time.sleep(WATCH_S)
-
-    def _look(self, *, shows: bool = False) -> State:
-        """Look at the state of the run, show the progress, and return the state.
-
-        Args:
-            shows: Whether the progress is shown also if that was done a moment ago.
-
-        Raises:
-            CancelledError: An operator cancelled the run.
-            StoppedError: The run makes no more calls.
-            LeaseLostError: Another process leads it.
-        """
-        now = time.monotonic()
-        if now - self._expired_at >= EXPIRE_S:
-            if not self._store.is_there():
-                raise StoreUnavailableError(f"the store {self._store.path} was removed")
-            self._store.queue.expire()
-            take_lead(self._store, self._run.run_id)  # a machine that slept has lost it
-            self._expired_at = now
-        run = self._store.optimizations.run(self._run.run_id)
-        if (
-            shows or now - self._shown_at >= WATCH_S
-        ):  # counting takes milliseconds where there are many
-            self._shown_at = now
-            items = self._store.optimizations.items(run.run_id)
-            done = items.total - items.open
-            self._show(Shown(run.phase, run.state, done, items.total, run.usd, run.calls))
-        if run.state not in CANCELS:
-            self._was_paused = run.state is State.PAUSED
-        if run.state in CANCELS:
-            self._await_workers(STOP_S)
-            raise CancelledError("cancelled")
-        seconds = self.config.budget.seconds
-        if seconds is not None and run.seconds > seconds and run.reason_code is None:
-            self._models.stop(BUDGET, "the time of the budget is over")
-            raise StoppedError(BUDGET)
-        if run.reason_code in {BUDGET, REJECTED}:
-            self._await_workers(self.config.attempt_timeout_secs or STOP_S)
-            raise StoppedError(run.reason_code)
-        return run.state
-
-    def _await_workers(self, longest_s: float) -> None:
-        """Wait until no attempt of the run is worked on, but not longer than that."""
-        cancel_items(self._store, self._run.run_id, all_of_them=False)
-        deadline = time.monotonic() + longest_s
-        while time.monotonic() < deadline and self._open():
-            self._store.queue.expire()
-            time.sleep(WATCH_S)
+        """Wait, unless the run is to end meanwhile."""
+        self._lead.wait(seconds)

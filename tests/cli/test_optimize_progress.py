@@ -7,7 +7,7 @@ import pytest
 
 from tau_live.cli.optimize_progress import Items
 from tau_live.prompts.budget import Preflight
-from tau_live.prompts.optimizer import Shown
+from tau_live.prompts.lead import Shown
 from tau_live.store.records import OptimizationState
 from tests.cli.conftest import Run
 from tests.cli.terminal import in_terminal

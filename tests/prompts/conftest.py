@@ -10,7 +10,8 @@ import pytest
 from tau_live.core.settings import Settings
 from tau_live.operate.optimizations import optimization_status
 from tau_live.prompts.config import read_config
-from tau_live.prompts.optimizer import Shown, begin, lead, prices_of
+from tau_live.prompts.lead import Shown
+from tau_live.prompts.optimizer import begin, lead, prices_of
 from tau_live.store.records import Candidate, Optimization
 from tau_live.store.sqlite.store import SqliteStore
 from tests.prompts.runs import bench, start  # noqa: F401  # fixtures

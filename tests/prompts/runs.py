@@ -15,7 +15,8 @@ import pytest
 from tau_live.core.settings import Settings
 from tau_live.prompts.budget import Prices
 from tau_live.prompts.config import read_config
-from tau_live.prompts.optimizer import Shown, begin, lead
+from tau_live.prompts.lead import Shown
+from tau_live.prompts.optimizer import begin, lead
 from tau_live.store.records import Optimization
 from tau_live.store.sqlite.store import SqliteStore
 from tests.prompts.agents import FOLDER, HERE

@@ -16,7 +16,7 @@ from tau_live.core.settings.tables import DeclaredPrice
 from tau_live.prompts.adoption import Finalist, Measured, Verdict, publish_earlier, verdicts
 from tau_live.prompts.config import Adoption
 from tau_live.prompts.control import move
-from tau_live.prompts.optimizer import Shown
+from tau_live.prompts.lead import Shown
 from tau_live.prompts.search import Prompt
 from tau_live.store.opening import open_at
 from tau_live.store.sqlite.store import SqliteStore

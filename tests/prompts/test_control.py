@@ -18,7 +18,8 @@ from tau_live.core.processes import this_process
 from tau_live.operate.optimizations import FILE, publish_optimization, read_status, state_now
 from tau_live.operate.stops import kill, kill_file, unkill
 from tau_live.prompts.control import move, store_deaths
-from tau_live.prompts.optimizer import Shown, resume
+from tau_live.prompts.lead import Shown
+from tau_live.prompts.optimizer import resume
 from tau_live.store.records import Optimization, OptimizationState
 from tau_live.store.sqlite.store import SqliteStore
 from tests.prompts.agents import HERE, notes

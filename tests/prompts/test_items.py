@@ -12,8 +12,8 @@ import pytest
 from tau_live.core.errors import StoreUnavailableError
 from tau_live.core.records import Attempt, Rollout, RolloutQuery
 from tau_live.prompts.items import poll_backoff_s
+from tau_live.prompts.lead import Shown
 from tau_live.prompts.models import SurroundingsError, classify
-from tau_live.prompts.optimizer import Shown
 from tau_live.store.records import Condition, Optimization
 from tau_live.store.sqlite.store import SqliteStore
 from tests.prompts.agents import HERE, ProviderError, notes

@@ -16,7 +16,8 @@ from tau_live.decisions.policy_files import checkpoint_folder, load_policy
 from tau_live.operate.optimizations import optimization_status
 from tau_live.prompts.config import RlOptimizer
 from tau_live.prompts.control import move
-from tau_live.prompts.optimizer import Shown, resume
+from tau_live.prompts.lead import Shown
+from tau_live.prompts.optimizer import resume
 from tau_live.prompts.policy import (
     OptimizerReport,
     PolicyTraining,

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tau_live.cli import main
 from tau_live.operate.optimizations import FILE, optimization_status, publish_optimization
-from tau_live.prompts.optimizer import Shown
+from tau_live.prompts.lead import Shown
 from tests.prompts.agents import HERE, notes
 from tests.prompts.runs import Bench, Ended, Start, wait_for
 
