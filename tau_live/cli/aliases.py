@@ -28,7 +28,7 @@ CONTROL, PROXY = f"{FLAGS}control-", f"{FLAGS}proxy-"
 
 
 class Flag(NamedTuple):
-    """What a flag at the top level stands for.
+    """A flag at the top level, and the command that it stands for.
 
     Attributes:
         option: An option of the command, or the variable of a setting; empty for neither.
@@ -169,7 +169,7 @@ def _flags(arguments: Sequence[str]) -> tuple[dict[str, tuple[str, str]], list[s
 
 
 class Command(TypedDict):
-    """What a command of the report did."""
+    """A command of the report, and its end."""
 
     name: str
     cmd: str

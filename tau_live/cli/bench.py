@@ -36,6 +36,7 @@ from tau_live.cli.output import (
 )
 from tau_live.cli.terminal import interrupting
 from tau_live.core.errors import TauLiveError
+from tau_live.core.sanitize import JsonObject
 
 if TYPE_CHECKING:
     from tau_live.evidence.artifacts import Root
@@ -606,7 +607,7 @@ def _project_of(file: Path) -> Path:
     return Path()
 
 
-def _validation_json(result: "Validation") -> dict[str, object]:
+def _validation_json(result: "Validation") -> JsonObject:
     from tau_live.evidence.artifacts import plain
 
     return {**plain(result), "errors": [error._asdict() for error in result.errors]}

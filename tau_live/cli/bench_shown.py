@@ -1,4 +1,4 @@
-"""What ``tau-live bench`` prints for people."""
+"""The lines that ``tau-live bench`` prints for people."""
 
 from collections.abc import Iterator
 

@@ -23,6 +23,7 @@ from tau_live.cli.output import (
     when,
 )
 from tau_live.core.errors import PolicyError
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
 from tau_live.learn.evaluation.files import records_of
@@ -347,7 +348,7 @@ def declared_range(settings: Settings) -> tuple[float, float] | None:
     return low, high
 
 
-def to_dict(answer: Answer) -> dict[str, object]:
+def to_dict(answer: Answer) -> JsonObject:
     """Return an evaluation for JSON."""
     report = answer.report
     return {
@@ -366,7 +367,7 @@ def to_dict(answer: Answer) -> dict[str, object]:
     }
 
 
-def _section(evaluation: Evaluation) -> dict[str, object]:
+def _section(evaluation: Evaluation) -> JsonObject:
     weights = evaluation.weights
     return {
         "logged": evaluation.logged,

@@ -1,4 +1,4 @@
-"""What ``tau-live optimize`` prints for people: the report of a run, and prompts."""
+"""The report of a run and the prompts, as ``tau-live optimize`` prints them for people."""
 
 from collections.abc import Iterator, Sequence
 from difflib import ndiff

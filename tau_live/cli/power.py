@@ -8,6 +8,7 @@ from rich.text import Text
 
 from tau_live.cli.options import epilog, json_option, settings_of
 from tau_live.cli.output import facts_of, print_all, print_json, progress_bar, table_of
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.learn.promotion.power import MOST, STREAMS, Experiment, Power, power_of
 from tau_live.operate.report.facts import Mean
@@ -100,7 +101,7 @@ def _days(runs: int | None, runs_per_day: float | None) -> float | None:
 
 def _document(
     experiment: Experiment, stages: list[Power], total: Power, runs_per_day: float | None
-) -> dict[str, object]:
+) -> JsonObject:
     return {
         **asdict(experiment),
         "stages": [

@@ -480,7 +480,7 @@ def latency_text(decision: Decision) -> str:
     return f"{decision.latency_us:.0f} us"
 
 
-def plain_decision(decision: Decision) -> Mapping[str, object]:
+def plain_decision(decision: Decision) -> JsonObject:
     """Return a decision for JSON: with its id, without the packed features."""
     return {
         "decision_id": decision.decision_id,

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tau_live.cli.output import console_of, print_json, print_on, safe, suggest
 from tau_live.cli.status import heading, lines_of, screen_of
 from tau_live.cli.terminal import Keyboard, stopping
 from tau_live.core.errors import StoreUnavailableError, TauLiveError
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings, place_paths
 from tau_live.core.switch import SWITCH
 from tau_live.operate.report.summary import Glance, glance_of
@@ -83,7 +84,7 @@ class Watch:
         with closing(open_at(file, read_only=True, busy_timeout_s=0.5)) as store:
             return glance_of(store, self._settings, now=self._at, enabled=is_enabled())
 
-    def plain(self) -> Mapping[str, object]:
+    def plain(self) -> JsonObject:
         """Return the data of `status --json`, or the problem that prevents it."""
         if self._problem is None and self._last is not None:
             return {**msgspec.to_builtins(self._last.status), "problem": None}

@@ -66,7 +66,7 @@ _PLACEHOLDER: Final = "<fill in>"
 
 
 class Fault(NamedTuple):
-    """What is wrong with an artifact.
+    """A fault of an artifact.
 
     Attributes:
         code: Its code.

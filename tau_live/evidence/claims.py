@@ -24,7 +24,7 @@ _PROOF_SHA256 = re.compile(rb'"proof_sha256": *"([0-9a-f]{64})"')
 
 
 class InUse(NamedTuple):
-    """What a store serves.
+    """The versions and prompts that a store serves.
 
     Attributes:
         policies: Versions in service and champions, as ``POINT@VERSION``.
@@ -38,7 +38,7 @@ class InUse(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What names runs.
+    """Everything that names runs.
 
     Attributes:
         in_use: What the store serves; ``None`` if there is no store that could tell.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tau_live.core.sanitize import JsonObject
 from tau_live.evidence.artifacts import (
     DAY_S,
     ArtifactError,
@@ -354,7 +355,7 @@ def retention_of(generated_at: str, keeping: Keeping = DEFAULT_KEEPING) -> Reten
 
 def _head(
     evidence: Evidence, role: Role, kind: str, *, generated_at: str, keeping: Keeping
-) -> dict[str, object]:
+) -> JsonObject:
     inputs, measured = evidence.inputs, evidence.of(role)
     subject = inputs.subject(role)
     return {
@@ -441,7 +442,7 @@ def reports_of(
         keeping: How long they are to be kept.
     """
 
-    def head(role: Role, kind: str) -> dict[str, object]:
+    def head(role: Role, kind: str) -> JsonObject:
         return _head(evidence, role, kind, generated_at=generated_at, keeping=keeping)
 
     baseline, trained = (msgspec.convert(head(role, role), RoleReport) for role in ROLES)

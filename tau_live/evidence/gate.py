@@ -147,7 +147,7 @@ class Gate(_Part, frozen=True, kw_only=True):
 
 
 class Sources(NamedTuple):
-    """What a bundle is computed from, each from the root; empty for none.
+    """The sources of a bundle, each from the root; empty for none.
 
     Attributes:
         proof: The proof of the benchmark.

@@ -69,7 +69,7 @@ class Entry(Part, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is known by, wherever it lies: the path of its publication, and its digest."""
+        """Its name wherever it lies: the path of its publication, and its digest."""
         return self.path, self.sha256
 
     @property
@@ -159,7 +159,7 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What publication has to know of a report.
+    """The head of a report, as publication needs it.
 
     Attributes:
         report_kind: Its kind.

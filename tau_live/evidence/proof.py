@@ -148,7 +148,7 @@ class FailureAnalysis(Part, frozen=True, kw_only=True):
 
 
 class Verification(Part, frozen=True, kw_only=True):
-    """What the writer of a proof has checked.
+    """The checks that the writer of a proof has made.
 
     Attributes:
         level: ``records``, ``store`` or ``re_executed``.

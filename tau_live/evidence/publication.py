@@ -52,7 +52,7 @@ COMPARED = tuple(kind for kind in KINDS if kind != SAFETY)
 
 
 class Move(NamedTuple):
-    """What became of a file.
+    """A file that was moved or deleted.
 
     Attributes:
         action: What was done.
@@ -78,7 +78,7 @@ class Kept(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """What a purge did, or would do.
+    """The files that a purge deleted, or would delete.
 
     Attributes:
         moves: The files that were purged.
@@ -383,7 +383,7 @@ def _may_go(entry: Entry, *, purge_retained: bool) -> bool:
 
 
 class _LeftBehind(NamedTuple):
-    """What purged reports leave behind.
+    """The files that purged reports leave behind.
 
     Attributes:
         paths: The files to be deleted, in this order.

@@ -61,7 +61,7 @@ class SuiteRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is measured in a role.
+    """The subject of a role.
 
     Attributes:
         subject: ``policy:POINT@VERSION``, ``prompt:VERSION``, ``checkpoint:FILE``, ``host``, or
@@ -76,7 +76,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Subjects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is measured in each role.
+    """The subjects of both roles.
 
     Attributes:
         baseline: What is in force.
@@ -104,7 +104,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run measures, frozen before its first episode.
+    """The frozen inputs of a run, older than its first episode.
 
     Attributes:
         schema_version: 1.

@@ -87,7 +87,7 @@ class RecordsRef(Part, frozen=True, kw_only=True):
 
 
 class Metrics(Part, frozen=True, kw_only=True):
-    """What a role earned.
+    """The figures of a role.
 
     Attributes:
         episodes: Episodes with a record.
@@ -313,7 +313,7 @@ class SafetyEvents(Part, frozen=True, kw_only=True):
 
 
 class Diagnostics(Part, frozen=True, kw_only=True):
-    """What a safety regression is made of.
+    """The figures behind a safety regression.
 
     Attributes:
         baseline: How often the baseline was unsafe.

@@ -248,7 +248,7 @@ def store_of(settings: Settings, *, read_only: bool = False) -> Store:
 
 
 class Ran(NamedTuple):
-    """What a run did.
+    """The episodes that a run executed.
 
     Attributes:
         executed: Episodes that were executed now.
@@ -498,7 +498,7 @@ class _OverdueError(Exception):
 
 
 class _Attempt(NamedTuple):
-    """What came of executing a subject."""
+    """An attempt at a case, and its end."""
 
     made: Made | None
     scores: dict[str, float]

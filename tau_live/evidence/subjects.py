@@ -58,7 +58,7 @@ class Decided(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What a subject made of a case.
+    """The output of a subject for a case.
 
     Attributes:
         output: Its output.
@@ -85,7 +85,7 @@ class Measured(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What subjects are executed with.
+    """The surroundings in which subjects are executed.
 
     Attributes:
         root: The project.

@@ -188,7 +188,7 @@ def suite_names() -> tuple[str, ...]:
 
 
 class Output(NamedTuple):
-    """What a subject made of a case.
+    """The output of a subject for a case.
 
     Attributes:
         text: Its text; the name of an option where it chose one.

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from tau_live.core.errors import TauLiveError
+from tau_live.core.sanitize import JsonObject
 from tau_live.evidence.artifacts import (
     ArtifactError,
     Digest,
@@ -170,7 +171,7 @@ def write_summary(root: Root, summary: Summary) -> str:
     return path
 
 
-def summary_differences(document: dict[str, object], root: Root) -> Iterator[Fault]:
+def summary_differences(document: JsonObject, root: Root) -> Iterator[Fault]:
     """Yield where a summary is not what the records of its runs give."""
     faults = check(document, Summary)
     if faults:

@@ -102,7 +102,7 @@ Level = Literal["records", "store", "re_executed"]
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with an artifact.
+    """A validator's verdict on an artifact.
 
     Attributes:
         schema_version: 1.
@@ -122,7 +122,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(NamedTuple):
-    """What artifacts are checked against.
+    """The project, store and keys that artifacts are checked against.
 
     Attributes:
         root: The project.

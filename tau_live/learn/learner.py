@@ -37,7 +37,7 @@ from tau_live.core.processes import is_alive
 from tau_live.core.reasons import LEFT_OUT, WhyNot
 from tau_live.core.records import LearnableRollout, PolicyVersion, Update
 from tau_live.core.reward_rules import cap_sources
-from tau_live.core.sanitize import mapping
+from tau_live.core.sanitize import JsonObject, mapping
 from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
 from tau_live.decisions.checkpoints import is_checkpoint
@@ -802,7 +802,7 @@ class Learner:
         return UpdateResult(stored, state.policy, serving.version == version, findings.hold)
 
 
-def report_of(row: Update) -> dict[str, object]:
+def report_of(row: Update) -> JsonObject:
     """Return an update as one flat report, its fixed fields first."""
     known = {
         "executed": row.executed,

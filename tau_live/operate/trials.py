@@ -5,7 +5,7 @@ processes see it within a second.
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -367,7 +367,7 @@ def undo(store: Store, settings: Settings, order: Order) -> Changed:
     return _apply(store, settings, order, change)
 
 
-def _with_fields(trial: Trial, fields: Mapping[str, object]) -> Trial:
+def _with_fields(trial: Trial, fields: JsonObject) -> Trial:
     try:
         return msgspec.convert({**asdict(trial), **fields}, Trial)
     except msgspec.ValidationError as error:
@@ -414,7 +414,7 @@ def _demoted_versions(store: Store, point: str) -> set[int]:
     return demoted
 
 
-def state_of(trial: Trial, serving: Serving) -> dict[str, object]:
+def state_of(trial: Trial, serving: Serving) -> JsonObject:
     """Return the state of a point that an order may change, as recorded for `policy undo`."""
     state = asdict(trial)
     names = (*_TRIAL_FIELDS, *_EVIDENCE_FIELDS)

@@ -29,7 +29,7 @@ PASSING = frozenset({"adopted", "propose_only"})
 
 @dataclass(slots=True)
 class Measured:
-    """What a prompt earned on rows.
+    """The scores of a prompt on rows.
 
     Attributes:
         scores: Its mean score, by the row's index.

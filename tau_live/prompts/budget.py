@@ -1,4 +1,4 @@
-"""What an optimization takes at most, before the first call, and its limits."""
+"""The most that an optimization takes, before its first call, and its limits."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -43,7 +43,7 @@ class Prices(NamedTuple):
 
 
 class Preflight(NamedTuple):
-    """What a run takes at most.
+    """The most that a run takes.
 
     Attributes:
         candidates: Prompts that are proposed.

@@ -130,7 +130,7 @@ class Adoption(BaseModel):
 
 
 class Budget(BaseModel):
-    """What a run may spend; ``None`` is no bound."""
+    """The budget of a run; ``None`` is no bound."""
 
     model_config = STRICT
 
@@ -144,7 +144,7 @@ class Budget(BaseModel):
 
 
 class SafetyReward(BaseModel):
-    """What a violated safety policy costs, as in the live loop."""
+    """The cost of a violated safety policy, as in the live loop."""
 
     model_config = STRICT
 

@@ -53,7 +53,7 @@ IDS_AT_ONCE = 500
 
 
 class Moved(NamedTuple):
-    """What a command made of a run.
+    """The state of a run after a command.
 
     Attributes:
         state: Its state now.

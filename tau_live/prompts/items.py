@@ -105,7 +105,7 @@ class Asking(NamedTuple):
 
 
 class Outcome(Protocol):
-    """What became of an item: its rollout's output."""
+    """The outcome of an item: its rollout's output."""
 
     @property
     def failure(self) -> str | None:
@@ -182,7 +182,7 @@ class Item:
 
 
 class Executor(Protocol):
-    """What a worker does with its items."""
+    """Executes the items of a worker."""
 
     def begin(self, store: Store, claim: Claim, run: "tau_live.Run") -> Item:
         """Return the item of a claim."""

@@ -63,7 +63,7 @@ class Outcome(TypedDict, total=False):
 
 
 class Shown(NamedTuple):
-    """What a progress bar shows.
+    """The figures of a progress bar.
 
     Attributes:
         phase: The phase.

@@ -141,7 +141,7 @@ def pattern_problem(expected: object) -> str | None:
 
 
 class Value(NamedTuple):
-    """What a scorer finds.
+    """The value of a scorer.
 
     Attributes:
         value: The number; ``None`` if it is unknown, which is not zero.
@@ -404,7 +404,7 @@ class Safety(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What scorers and the safety policy make of an item.
+    """The score of an item, with the safety policy applied.
 
     Attributes:
         values: The value of each scorer, by its label, and of each score that the agent gave.

@@ -110,7 +110,7 @@ class Example(NamedTuple):
 
 
 class Bench(Protocol):
-    """What a search needs of the run that leads it."""
+    """The run that leads a search."""
 
     config: OptimizationConfig
 
@@ -137,7 +137,7 @@ class Bench(Protocol):
 
 
 class Proposal(NamedTuple):
-    """What became of one proposal.
+    """A proposal, and its end.
 
     Attributes:
         candidate: As it is stored.

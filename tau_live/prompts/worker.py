@@ -37,7 +37,7 @@ SCORER = "scorer"
 
 
 class Plan(NamedTuple):
-    """What the workers of a run execute.
+    """The plan of a run's workers: config, rows and resources.
 
     Attributes:
         store: The file of the store.
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an item executes: its rollout's metadata.
+    """The task of an item: its rollout's metadata.
 
     Attributes:
         phase: The phase.
@@ -88,7 +88,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an item: its rollout's output. An item without one is missing.
+    """The result of an item: its rollout's output. An item without one is missing.
 
     Attributes:
         output: Its text; ``None`` if none is kept.

@@ -11,6 +11,7 @@ from tau_live.cli.demo.corpus import standard_library
 from tau_live.cli.demo.live import Progress, point_of, run_demo
 from tau_live.cli.demo.questions import Question, QuestionKind, questions, split_entries
 from tau_live.cli.demo.strategies import Library
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.evidence.artifacts import Names, Root
 from tau_live.evidence.proving import Proved, prove
@@ -95,7 +96,7 @@ def _library(seed: int) -> Library:
     return Library(split_entries(standard_library(), seed=seed).indexed)
 
 
-def answer(case: Case, decide: Callable[..., str]) -> dict[str, object]:
+def answer(case: Case, decide: Callable[..., str]) -> JsonObject:
     """Answer a question, step by step; ``decide`` makes every choice."""
     answers = frozenset(case.expected_outcome.splitlines()) - {NOTHING}
     question = Question(text=case.prompt, kind=QuestionKind.NAME, answers=answers)

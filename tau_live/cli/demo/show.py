@@ -9,12 +9,13 @@ from rich.text import Text
 
 from tau_live.cli.demo.agent import Result
 from tau_live.cli.demo.live import CURVE, Habit, Report
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 
 BARS = "▁▂▃▄▅▆▇█"
 
 
-def as_data(report: Report) -> dict[str, object]:
+def as_data(report: Report) -> JsonObject:
     """Return the report as plain data."""
     baselines = report.baselines
     best_name, best = best_fixed(report)

@@ -17,6 +17,7 @@ from tau_live.cli.options import epilog, json_option
 from tau_live.cli.output import facts_of, print_all, print_json, printable, safe
 from tau_live.core.errors import SettingsError, TauLiveError
 from tau_live.core.redaction import scrub_text
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings, here
 
 TEXT_CHARS, LISTED = 60, 8
@@ -140,7 +141,7 @@ def _place_text(finding: Finding) -> str:
     return f"{short} ({finding.path}:{finding.line})".strip()
 
 
-def _facts(plan: Plan, *, written: bool) -> dict[str, object]:
+def _facts(plan: Plan, *, written: bool) -> JsonObject:
     project = plan.project
     return {
         "file": str(plan.file.path),

@@ -30,6 +30,7 @@ from tau_live.cli.page.proof_facts import (
     pairs_of,
     short,
 )
+from tau_live.core.sanitize import JsonObject
 from tau_live.evidence.artifacts import Names
 from tau_live.evidence.codes import FAULTS, REASONS
 from tau_live.evidence.records import ROLES
@@ -342,7 +343,7 @@ def _fields(of: object) -> list[tuple[str, object]]:
     return list(msgspec.to_builtins(of).items())
 
 
-def _flat(figures: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+def _flat(figures: JsonObject, before: str = "") -> Iterator[tuple[str, str]]:
     """Yield figures with their names, those of parts behind the names of the parts."""
     for name, value in figures.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What the page of a run shows: its files, read once, and what a validator says of them."""
+"""The facts on the page of a run: its files, read once, and a validator's verdict on them."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -67,7 +67,7 @@ class Pair(NamedTuple):
 
 
 class Criterion(NamedTuple):
-    """What a pass needs, and what there is.
+    """A criterion: the value that a pass needs, and the value measured.
 
     Attributes:
         name: Its name, as frozen.
@@ -85,7 +85,7 @@ class Criterion(NamedTuple):
 
 
 class RunFacts(NamedTuple):
-    """What the page of a run shows.
+    """The facts on the page of a run.
 
     Attributes:
         evidence: The frozen inputs and the records.

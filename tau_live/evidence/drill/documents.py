@@ -73,7 +73,7 @@ class Paths(NamedTuple):
 
     @property
     def recording(self) -> str:
-        """What the scripted host did."""
+        """The recording of the scripted host."""
         return f"{self.state}/recording.jsonl"
 
     @property
@@ -313,7 +313,7 @@ class OperatorEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was in flight before a kill.
+    """The work in flight before a kill.
 
     Attributes:
         schema_version: 1.

@@ -1,4 +1,4 @@
-"""What a store of the drill holds: its rows, its policy, its health, and what is in flight."""
+"""A store of the drill: its rows, its policy, its health, and the work in flight."""
 
 import json
 import tempfile
@@ -62,7 +62,7 @@ class StoreFacts(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """What is in flight in a store.
+    """The work in flight in a store.
 
     Attributes:
         next_job: The update that would be stored next.

@@ -58,7 +58,7 @@ class Source(NamedTuple):
 
 
 class Term(NamedTuple):
-    """What a statement says of one field: its SQL, and the values that are bound in it."""
+    """A condition on one field: its SQL, and the values that are bound in it."""
 
     sql: str
     values: Sequence[Value] = ()
