@@ -190,7 +190,7 @@ class Executor(Protocol):
     def execute(self, item: Item) -> Outcome | BaseException:
         """Execute an item in a thread of its own; return an error if it has no outcome."""
 
-    def failed(self, error: Exception, item: Item) -> Outcome:
+    def failure(self, error: Exception, item: Item) -> Outcome:
         """Return the outcome of an item whose agent failed."""
 
     def decisions(self, item: Item) -> Sequence[Decision]:
@@ -352,7 +352,7 @@ class _Worker:
             try:
                 box.append(self._executor.execute(item))
             except Exception as error:  # noqa: BLE001  # what a stranger's object does anywhere
-                box.append(self._executor.failed(error, item))
+                box.append(self._executor.failure(error, item))
             except BaseException as error:  # noqa: BLE001  # ends the worker
                 why = f"the agent ended its worker: {type(error).__name__}: {text_of(error)}"
                 box.append(_EndedError(why))

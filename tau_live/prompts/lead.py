@@ -244,9 +244,9 @@ class Lead:
                 work()
             outcome = {"state": State.COMPLETED}
         except (CancelledError, StoppedError) as error:
-            outcome = self._stopped(str(error), at_stop)
+            outcome = self._outcome_of_stop(str(error), at_stop)
         except KeyboardInterrupt:
-            outcome = self._interrupted(at_stop)
+            outcome = self._outcome_of_interrupt(at_stop)
             raise
         except TimeoutError:
             cancel_items(self._store, self._run_id, all_of_them=True)
@@ -286,7 +286,7 @@ class Lead:
             self._workers.stop(STOP_S)
             self._models.close()
 
-    def _stopped(self, why: str, at_stop: Callable[[str], None]) -> Outcome:
+    def _outcome_of_stop(self, why: str, at_stop: Callable[[str], None]) -> Outcome:
         """Return how a run ends that makes no more calls."""
         run = self._store.optimizations.run(self._run_id)
         cancel_items(self._store, run.run_id, all_of_them=True)
@@ -298,11 +298,11 @@ class Lead:
             return {"state": State.COMPLETED, "reason_code": BUDGET}
         return {"state": State.FAILED, "reason_code": REJECTED, "error": run.error or why}
 
-    def _interrupted(self, at_stop: Callable[[str], None]) -> Outcome:
+    def _outcome_of_interrupt(self, at_stop: Callable[[str], None]) -> Outcome:
         """Return how a run ends that its operator interrupts."""
         state = self._store.optimizations.state(self._run_id)
         if state in CANCELS:
-            return self._stopped(CANCELLED, at_stop)
+            return self._outcome_of_stop(CANCELLED, at_stop)
         if state is State.COMPLETED:
             return {"state": state}
         return {"state": State.FAILED, "reason_code": INTERRUPTED}

@@ -180,7 +180,7 @@ class PromptExecutor:
         try:
             output, own, safety = output_of(self._run_agent(_copy(row), item))
         except Exception as error:  # noqa: BLE001  # the border to the agent
-            return failure_of(error, item, self._models) or self.failed(error, item)
+            return failure_of(error, item, self._models) or self.failure(error, item)
         if item.stopped is not None:
             return item.stopped
         try:
@@ -193,7 +193,7 @@ class PromptExecutor:
             return Result(notes={SCORER: self._queue.shown(str(error))})
         return self._result(output, scored, item)
 
-    def failed(self, error: Exception, item: Item) -> Result:
+    def failure(self, error: Exception, item: Item) -> Result:
         """Return the result of an item whose agent failed: it scores nothing."""
         why = type(error).__name__
         if self._queue.keeps_texts:
