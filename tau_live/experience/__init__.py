@@ -1,0 +1,1 @@
+"""Training-free GRPO: lessons in words, each measured, in place of weights."""
