@@ -74,6 +74,10 @@ def prompt_of_trial(point: str) -> str | None:
 
 
 def fill_prompt(text: str, own: str) -> str:
-    """Return a prompt with the agent's own instructions where it wants them."""
+    """Return a prompt with the agent's own instructions where it wants them.
+
+    Never raises, whatever the methods of a subclass of ``str`` do: the prompt is chosen already.
+    """
+    own = str.__str__(own)
     filled = text.replace(INSTRUCTIONS, own)
     return filled if own else filled.strip()

@@ -101,6 +101,29 @@ def test_a_declared_prompt_is_an_option_in_plain_python_too(
         assert tau_live.prompt(OWN) == "Help. Be kind."
 
 
+class Hostile(str):
+    """Instructions whose methods raise."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("no")
+
+    __len__ = replace = strip = format = __str__ = __bool__  # type: ignore[assignment]
+
+
+def test_instructions_whose_methods_raise_are_part_of_the_prompt_that_was_chosen(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = DeclaredDecision(point="prompt", options={"kind": "{instructions} Be kind."})
+
+    with attached(settings_with(path, decisions=(declared,)), monkeypatch, prefers="kind"):
+        with tau_live.run("ask", key=1) as run:
+            prompt = run.prompt(Hostile(OWN), context={"words": 3})
+
+        assert prompt == "Help. Be kind."
+        assert row_of(path, run.id).applied == "kind"
+        assert "masks_refused" not in str(tau_live.snapshot()["refused"])
+
+
 def test_a_prompt_is_offered_to_the_share_that_its_draw_says_and_the_row_names_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
