@@ -80,14 +80,14 @@ class Queue(NamedTuple):
     timeout_s: float | None
     keeps_texts: bool
 
-    def shown(self, why: str) -> str:
+    def redact(self, why: str) -> str:
         """Return why something failed as it may be stored."""
         kept = why if self.keeps_texts else why.partition(":")[0]
         return scrub_text(kept)[:LONGEST_WHY]
 
 
-class Asking(NamedTuple):
-    """How an item asks a model.
+class ModelArgs(NamedTuple):
+    """The arguments of an item's model calls.
 
     Attributes:
         prompt: The system prompt.
@@ -130,16 +130,16 @@ class Item:
     """
 
     def __init__(
-        self, claim: Claim, models: Models, asking: Asking, *, run: "tau_live.Run"
+        self, claim: Claim, models: Models, args: ModelArgs, *, run: "tau_live.Run"
     ) -> None:
         self.rollout_id = claim.rollout.rollout_id
         self.attempt_id = attempt_id_of(self.rollout_id, claim.attempt.number)
-        self.seed = asking.seed
-        self.prompt = asking.prompt
+        self.seed = args.seed
+        self.prompt = args.prompt
         self.run = run
         self.calls: list[Answer] = []
         self.stopped: TauLiveError | None = None
-        self._asking = asking
+        self._args = args
         self._models = models
 
     def model(
@@ -159,8 +159,8 @@ class Item:
         Raises:
             TauLiveError: No model is named, the run makes no more calls, or the provider failed.
         """
-        asking = self._asking
-        ref = model or asking.model
+        args = self._args
+        ref = model or args.model
         if ref is None:
             raise TauLiveError("no model is named: set `model` in the config, or pass it")
         if self.stopped is not None:
@@ -171,8 +171,8 @@ class Item:
                 system=self.prompt if system is None else system,
                 user=text,
                 seed=self.seed,
-                temperature=asking.temperature,
-                max_tokens=max_tokens or asking.max_tokens,
+                temperature=args.temperature,
+                max_tokens=max_tokens or args.max_tokens,
             )
         except StoppedError as error:
             self.stopped = error
@@ -181,20 +181,27 @@ class Item:
         return answer.text
 
 
-class Executor(Protocol):
-    """Executes the items of a worker."""
+class Execution(Protocol):
+    """The execution of one item.
 
-    def begin(self, store: Store, claim: Claim, run: "tau_live.Run") -> Item:
-        """Return the item of a claim."""
+    Attributes:
+        item: The item.
+    """
 
-    def execute(self, item: Item) -> Outcome | BaseException:
-        """Execute an item in a thread of its own; return an error if it has no outcome."""
+    item: Item
 
-    def failure(self, error: Exception, item: Item) -> Outcome:
-        """Return the outcome of an item whose agent failed."""
+    def run(self) -> Outcome | BaseException:
+        """Execute the item in a thread of its own; return an error if it has no outcome."""
 
-    def decisions(self, item: Item) -> Sequence[Decision]:
-        """Return the decisions of an item, to be stored with its outcome."""
+    def failure(self, error: Exception) -> Outcome:
+        """Return the outcome of the item if its agent failed."""
+
+    def decisions(self) -> Sequence[Decision]:
+        """Return the decisions of the item, to be stored with its outcome."""
+
+
+Begin = Callable[[Store, Claim, "tau_live.Run"], Execution]
+"""Begins the execution of the item that a worker has claimed."""
 
 
 def poll_backoff_s(failures: int, interval_s: float) -> float:
@@ -208,12 +215,12 @@ class Workers:
     Args:
         queue: What they work on.
         models: The models of the run.
-        executor: Makes the executor of a worker.
+        executor: Makes what begins the items of one worker.
         count: How many.
     """
 
     def __init__(
-        self, queue: Queue, models: Models, executor: Callable[[], Executor], *, count: int
+        self, queue: Queue, models: Models, executor: Callable[[], Begin], *, count: int
     ) -> None:
         self._queue = queue
         self._models = models
@@ -272,7 +279,7 @@ class _Worker:
         self,
         queue: Queue,
         models: Models,
-        executor: Executor,
+        begin: Begin,
         *,
         worker_id: str,
         active: dict[str, tuple[str, int]],
@@ -280,7 +287,7 @@ class _Worker:
     ) -> None:
         self._queue = queue
         self._models = models
-        self._executor = executor
+        self._begin = begin
         self._id = worker_id
         self._active = active
         self._stop = stop
@@ -332,16 +339,16 @@ class _Worker:
         """Execute an item, and store what became of it with the end of its attempt."""
         started_at = time.time()
         with suppress(_FailedError, OverdueError), tau_live.run(claim=claim) as run:
-            item = self._executor.begin(store, claim, run)
-            outcome = self._outcome(item)
+            execution = self._begin(store, claim, run)
+            outcome, item = self._outcome(execution), execution.item
             item.stopped = item.stopped or StoppedError("the attempt is over")
-            counts = self._keep(store, claim, item, outcome=outcome, started_at=started_at)
+            counts = self._keep(store, claim, execution, outcome=outcome, started_at=started_at)
             if isinstance(outcome, OverdueError | _EndedError):
                 raise outcome
             if not counts or isinstance(outcome, BaseException) or outcome.failure is not None:
                 raise _FailedError
 
-    def _outcome(self, item: Item) -> Outcome | BaseException:
+    def _outcome(self, execution: Execution) -> Outcome | BaseException:
         """Return the outcome of an item, or the error that made it miss one.
 
         Agent and scorers run in a thread, for as long as an attempt may take: they may block.
@@ -350,9 +357,9 @@ class _Worker:
 
         def work() -> None:
             try:
-                box.append(self._executor.execute(item))
+                box.append(execution.run())
             except Exception as error:  # noqa: BLE001  # what a stranger's object does anywhere
-                box.append(self._executor.failure(error, item))
+                box.append(execution.failure(error))
             except BaseException as error:  # noqa: BLE001  # ends the worker
                 why = f"the agent ended its worker: {type(error).__name__}: {text_of(error)}"
                 box.append(_EndedError(why))
@@ -367,7 +374,7 @@ class _Worker:
         self,
         store: Store,
         claim: Claim,
-        item: Item,
+        execution: Execution,
         *,
         outcome: Outcome | BaseException,
         started_at: float,
@@ -376,14 +383,17 @@ class _Worker:
         rollout_id, number = claim.rollout.rollout_id, claim.attempt.number
         now = time.time()
         success = not isinstance(outcome, BaseException) and outcome.failure is None
-        spans = [*_spans_of(claim, item), self._span(claim, started_at, now, success=success)]
+        spans = [
+            *_spans_of(claim, execution.item),
+            self._span(claim, started_at, now, success=success),
+        ]
         with store.begin():
             with store.batch([rollout_id]) as batch:
                 is_newest = batch.rollout(rollout_id).attempt_count == number
                 counts = is_newest and batch.attempt(rollout_id, number).status in OPEN
                 batch.add_spans(spans, at=now)
                 if counts and not isinstance(outcome, BaseException):
-                    for decision in self._executor.decisions(item):
+                    for decision in execution.decisions():
                         batch.add_decision(decision, assigned=False)
                 if (
                     counts
@@ -415,7 +425,7 @@ class _Worker:
             else:
                 claim.finish(
                     AttemptStatus.FAILED,
-                    error_message=self._queue.shown(str(outcome)),
+                    error_message=self._queue.redact(str(outcome)),
                     retry_after_s=_retry_s(outcome, number),
                 )
         return counts

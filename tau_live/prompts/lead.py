@@ -2,14 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from tau_live.core.errors import LeaseLostError, StoreUnavailableError, TauLiveError
 from tau_live.core.processes import is_alive, this_process
-from tau_live.core.records import Rollout, RolloutQuery
 from tau_live.core.redaction import scrub_text
 from tau_live.core.settings import Settings
 from tau_live.operate.optimizations import (
@@ -47,14 +46,12 @@ STOP_S = 5.0
 MOST_FAILING_S = 30.0
 """For how long the store may fail before the run does."""
 
-IDS_AT_ONCE = 500
-
 CANCELS = frozenset({OptimizationState.CANCELLING, OptimizationState.CANCELLED})
 
 State = OptimizationState
 
 
-class Outcome(TypedDict, total=False):
+class RunEnd(TypedDict, total=False):
     """The columns of a run that change as it ends."""
 
     state: State
@@ -207,7 +204,7 @@ class Lead:
         was_paused: Whether the run was paused when it was last looked at.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # made in two places
+    def __init__(  # noqa: PLR0913, PLR0917  # made in one place
         self, store: Store, run_id: str, settings: Settings, workers: Workers, models: Models,
         pace: Pace, show: Show,
     ) -> None:  # fmt: skip
@@ -237,26 +234,26 @@ class Lead:
             KeyboardInterrupt: The operator interrupted it; it can be resumed.
         """
         keeper = _Keeper(self._run_id, self._settings, self._store.path)
-        outcome: Outcome = {}
+        end: RunEnd = {}
         keeper.start()
         try:
             with self._working():
                 work()
-            outcome = {"state": State.COMPLETED}
+            end = {"state": State.COMPLETED}
         except (CancelledError, StoppedError) as error:
-            outcome = self._outcome_of_stop(str(error), at_stop)
+            end = self._end_of_stop(str(error), at_stop)
         except KeyboardInterrupt:
-            outcome = self._outcome_of_interrupt(at_stop)
+            end = self._end_of_interrupt(at_stop)
             raise
         except TimeoutError:
             cancel_items(self._store, self._run_id, all_of_them=True)
-            outcome = {"state": State.FAILED, "reason_code": "completion_timeout"}
+            end = {"state": State.FAILED, "reason_code": "completion_timeout"}
         except LeaseLostError:
             raise
         except Exception as error:
-            own = failures.get(type(error))  # type: ignore[arg-type]  # of any class
+            own = next((code for kind, code in failures.items() if isinstance(error, kind)), None)
             is_store = isinstance(error, StoreUnavailableError)
-            outcome = {
+            end = {
                 "state": State.FAILED,
                 "reason_code": own or (STORE_UNAVAILABLE if is_store else "failed"),
                 "error": scrub_text(str(error) if own else f"{type(error).__name__}: {error}"),
@@ -265,9 +262,9 @@ class Lead:
                 raise
         finally:
             keeper.stop()
-            if outcome:
+            if end:
                 with suppress(StoreUnavailableError):  # whoever looks finds that its process died
-                    columns: Outcome = {"reason_code": None, **outcome}
+                    columns: RunEnd = {"reason_code": None, **end}
                     self._store.optimizations.change(self._run_id, **columns, ended_at=time.time())
                     self._store.leases.release(LEASE + self._run_id, this_process())
                     publish(self._store, self._run_id)
@@ -286,7 +283,7 @@ class Lead:
             self._workers.stop(STOP_S)
             self._models.close()
 
-    def _outcome_of_stop(self, why: str, at_stop: Callable[[str], None]) -> Outcome:
+    def _end_of_stop(self, why: str, at_stop: Callable[[str], None]) -> RunEnd:
         """Return how a run ends that makes no more calls."""
         run = self._store.optimizations.run(self._run_id)
         cancel_items(self._store, run.run_id, all_of_them=True)
@@ -298,11 +295,11 @@ class Lead:
             return {"state": State.COMPLETED, "reason_code": BUDGET}
         return {"state": State.FAILED, "reason_code": REJECTED, "error": run.error or why}
 
-    def _outcome_of_interrupt(self, at_stop: Callable[[str], None]) -> Outcome:
+    def _end_of_interrupt(self, at_stop: Callable[[str], None]) -> RunEnd:
         """Return how a run ends that its operator interrupts."""
         state = self._store.optimizations.state(self._run_id)
         if state in CANCELS:
-            return self._outcome_of_stop(CANCELLED, at_stop)
+            return self._end_of_stop(CANCELLED, at_stop)
         if state is State.COMPLETED:
             return {"state": state}
         return {"state": State.FAILED, "reason_code": INTERRUPTED}
@@ -319,12 +316,6 @@ class Lead:
             self._run_id, states=WORKING, state=State.COMPLETED
         ):
             self.go_on()
-
-    def rollouts(self, ids: Sequence[str]) -> Iterator[Rollout]:
-        """Yield those of some rollouts that are stored, in no order."""
-        for start in range(0, len(ids), IDS_AT_ONCE):
-            page = RolloutQuery(ids=ids[start : start + IDS_AT_ONCE])
-            yield from self._store.rollouts.query(page).rollouts
 
     def await_items(self) -> None:
         """Wait until every item has ended.

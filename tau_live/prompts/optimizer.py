@@ -27,6 +27,7 @@ from tau_live.core.records import (
     Rollout,
     RolloutConfig,
     RolloutMode,
+    RolloutQuery,
     RolloutStatus,
 )
 from tau_live.core.redaction import scrub_text
@@ -54,7 +55,6 @@ from tau_live.prompts.control import (
 from tau_live.prompts.edits import leaks
 from tau_live.prompts.items import SILENT_AFTER, WORKING, Workers
 from tau_live.prompts.lead import (
-    IDS_AT_ONCE,
     STOP_S,
     WATCH_S,
     Lead,
@@ -94,6 +94,8 @@ from tau_live.store.records import (
     OptimizationState,
 )
 from tau_live.store.roles import Store
+
+IDS_AT_ONCE = 500
 
 RECOVERY = "recovery-report.json"
 
@@ -317,7 +319,7 @@ def help_run(
         store.path, run.run_id, plan.limits, prices=prices_of(settings),
         timeout_s=loaded.config.attempt_timeout_secs,
     )  # fmt: skip
-    workers = Workers(plan.queue, models, lambda: PromptExecutor(plan, models), count=count)
+    workers = Workers(plan.queue, models, lambda: PromptExecutor(plan, models).begin, count=count)
     workers.start()
     try:
         while workers.are_alive and state_now(store.optimizations.run(run.run_id))[0] in LED:
@@ -347,7 +349,7 @@ class _Leader:
             timeout_s=self.config.attempt_timeout_secs,
         )  # fmt: skip
         workers = Workers(
-            plan.queue, self._models, lambda: PromptExecutor(plan, self._models),
+            plan.queue, self._models, lambda: PromptExecutor(plan, self._models).begin,
             count=self.config.worker_count,
         )  # fmt: skip
         config = self.config
@@ -566,7 +568,7 @@ class _Leader:
 
     def _learnable(self, ids: Sequence[str]) -> list[LearnableRollout]:
         """Return items that have ended with their decisions and rewards, in this order."""
-        known = {rollout.rollout_id: rollout for rollout in self._lead.rollouts(ids)}
+        known = {rollout.rollout_id: rollout for rollout in self._rollouts(ids)}
         return [
             LearnableRollout(
                 known[id_],
@@ -688,7 +690,7 @@ class _Leader:
     def _put(self, items: Mapping[str, tuple[Task, Row]], mode: RolloutMode) -> None:
         """Put items into the queue of the run, in one transaction; those known are left out."""
         config, run = self.config, self._run
-        known = {found.rollout_id for found in self._lead.rollouts([*items])}
+        known = {found.rollout_id for found in self._rollouts([*items])}
         retries = RolloutConfig(
             max_attempts=config.max_attempts,
             timeout_s=config.attempt_timeout_secs,
@@ -712,6 +714,12 @@ class _Leader:
                     )
                 )
 
+    def _rollouts(self, ids: Sequence[str]) -> Iterator[Rollout]:
+        """Yield those of some rollouts that are stored, in no order."""
+        for start in range(0, len(ids), IDS_AT_ONCE):
+            page = RolloutQuery(ids=ids[start : start + IDS_AT_ONCE])
+            yield from self._store.rollouts.query(page).rollouts
+
     def _results(
         self, prompt: Prompt, mode: RolloutMode, rows: Sequence[Row]
     ) -> Iterator[tuple[Row, list[Result]]]:
@@ -731,7 +739,7 @@ class _Leader:
             ]
             known = {
                 rollout.rollout_id: msgspec.convert(rollout.output, Result)
-                for rollout in self._lead.rollouts([*chain.from_iterable(ids)])
+                for rollout in self._rollouts([*chain.from_iterable(ids)])
                 if rollout.output is not None
             }
             for row, own in zip(page, ids, strict=True):

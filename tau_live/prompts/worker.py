@@ -18,7 +18,7 @@ from tau_live.core.records import Claim, Decision, RolloutMode
 from tau_live.core.redaction import scrub_text
 from tau_live.core.sanitize import JsonObject
 from tau_live.prompts.config import OptimizationConfig
-from tau_live.prompts.items import Asking, Item, Queue, failure_of, output_of, run_agent
+from tau_live.prompts.items import Item, ModelArgs, Queue, failure_of, output_of, run_agent
 from tau_live.prompts.models import Models, StoppedError, SurroundingsError
 from tau_live.prompts.policy import ItemDecisions, ItemRun, Policies, context_of, folder_of
 from tau_live.prompts.rows import Row
@@ -146,77 +146,99 @@ class PromptExecutor:
     """
 
     def __init__(self, plan: Plan, models: Models) -> None:
-        self._plan = plan
-        self._config = plan.config
-        self._queue = plan.queue
-        self._models = models
+        self.plan = plan
+        self.queue = plan.queue
+        self.models = models
+        self.scoring = Scoring(plan.config.scorers, plan.config.safety_reward.policy, self._judge)
+        self.agent = None if plan.config.agent is None else load_callable(plan.config.agent)
         self._prompts: dict[str, str] = {}
-        self._scoring = Scoring(plan.config.scorers, plan.config.safety_reward.policy, self._judge)
         self._policies = Policies(folder_of(plan.store, plan.run_id), seed=plan.config.seed)
-        self._agent = None if plan.config.agent is None else load_callable(plan.config.agent)
-        self._row: Row
-        self._decisions: ItemDecisions | None = None
 
-    def begin(self, store: Store, claim: Claim, run: Run) -> Item:
-        """Return the item of a claim; its executor works on one at a time."""
-        config = self._config
+    def begin(self, store: Store, claim: Claim, run: Run) -> "_Execution":
+        """Begin the item of a claim."""
+        config = self.plan.config
         task = msgspec.convert(claim.rollout.metadata, Task)
         mode = claim.rollout.mode or RolloutMode.TRAIN
-        row = self._row = self._plan.rows[mode][task.row]
+        row = self.plan.rows[mode][task.row]
         pair = (mode.value, row.digest, row.index, task.repeat)  # the same for every prompt
         is_policys = task.phase == POLICY
-        self._decisions = self._item_decisions(claim, run, task, row) if is_policys else None
-        own = run if self._decisions is None else ItemRun(run, self._decisions)
-        asking = Asking(
+        decisions = self._decisions(claim, run, task, row) if is_policys else None
+        args = ModelArgs(
             prompt=self._prompt(store, task.version), seed=seed_from(config.seed, *pair),
             model=config.model, temperature=config.rollout_temperature,
             max_tokens=config.max_output_tokens,
         )  # fmt: skip
-        return Item(claim, self._models, asking, run=own)
+        own = run if decisions is None else ItemRun(run, decisions)
+        return _Execution(self, Item(claim, self.models, args, run=own), row, decisions)
 
-    def execute(self, item: Item) -> Result | BaseException:
-        """Run the agent, or ask the model, and score the output."""
-        row = self._row
-        try:
-            output, own, safety = output_of(self._run_agent(_copy(row), item))
-        except Exception as error:  # noqa: BLE001  # the border to the agent
-            return failure_of(error, item, self._models) or self.failure(error, item)
-        if item.stopped is not None:
-            return item.stopped
-        try:
-            scored = self._scoring.score(
-                output, _copy(row), own=own, safety=safety, seed=item.seed
-            )  # fmt: skip
-        except (StoppedError, SurroundingsError) as error:
-            return error
-        except (ScoreError, ArithmeticError) as error:
-            return Result(notes={SCORER: self._queue.shown(str(error))})
-        return self._result(output, scored, item)
-
-    def failure(self, error: Exception, item: Item) -> Result:
-        """Return the result of an item whose agent failed: it scores nothing."""
-        why = type(error).__name__
-        if self._queue.keeps_texts:
-            why = self._queue.shown(f"{why}: {text_of(error)}")
-        return replace(self._result(None, self._scoring.zero(), item), notes={AGENT: why})
-
-    def decisions(self, item: Item) -> Sequence[Decision]:
-        """Return the decisions of the item that was executed last."""
-        del item
-        return () if self._decisions is None else self._decisions.all
-
-    def _item_decisions(self, claim: Claim, run: Run, task: Task, row: Row) -> ItemDecisions:
+    def _decisions(self, claim: Claim, run: Run, task: Task, row: Row) -> ItemDecisions:
         """Return the decisions of an item, the first of which is that for its prompt."""
         decisions = ItemDecisions(
             self._policies.decider(task.policy), claim, run, repeat=task.repeat,
-            keeps_texts=self._queue.keeps_texts,
+            keeps_texts=self.queue.keeps_texts,
         )  # fmt: skip
         if task.pool:
             decisions.note_prompt(task.pool, context_of(row))
         return decisions
 
-    def _result(self, output: str | None, scored: Scored, item: Item) -> Result:
-        costs = [call.usd for call in item.calls]
+    def _prompt(self, store: Store, version: str) -> str:
+        if version not in self._prompts:
+            for known in store.optimizations.candidates(self.plan.run_id):
+                if known.version:  # a duplicate may have other whitespace around it
+                    self._prompts.setdefault(known.version, known.text or "")
+        return self._prompts[version]
+
+    def _judge(self, ref: str, system: str, user: str, seed: int) -> str:
+        return self.models.call(
+            ref, system=system, user=user, seed=seed, temperature=0.0,
+            max_tokens=self.plan.config.search.max_tokens,
+        ).text  # fmt: skip
+
+
+class _Execution:
+    """The execution of a prompt on a row."""
+
+    def __init__(
+        self, executor: PromptExecutor, item: Item, row: Row, decisions: ItemDecisions | None
+    ) -> None:
+        self.item = item
+        self._executor = executor
+        self._queue = executor.queue
+        self._row = row
+        self._decisions = decisions
+
+    def run(self) -> Result | BaseException:
+        """Run the agent, or ask the model, and score the output."""
+        executor, item = self._executor, self.item
+        try:
+            output, own, safety = output_of(self._run_agent(_copy(self._row)))
+        except Exception as error:  # noqa: BLE001  # the border to the agent
+            return failure_of(error, item, executor.models) or self.failure(error)
+        if item.stopped is not None:
+            return item.stopped
+        try:
+            scored = executor.scoring.score(
+                output, _copy(self._row), own=own, safety=safety, seed=item.seed
+            )  # fmt: skip
+        except (StoppedError, SurroundingsError) as error:
+            return error
+        except (ScoreError, ArithmeticError) as error:
+            return Result(notes={SCORER: self._queue.redact(str(error))})
+        return self._result(output, scored)
+
+    def failure(self, error: Exception) -> Result:
+        """Return the result of an item whose agent failed: it scores nothing."""
+        why = type(error).__name__
+        if self._queue.keeps_texts:
+            why = self._queue.redact(f"{why}: {text_of(error)}")
+        return replace(self._result(None, self._executor.scoring.zero()), notes={AGENT: why})
+
+    def decisions(self) -> Sequence[Decision]:
+        """Return the decisions of the item."""
+        return () if self._decisions is None else self._decisions.all
+
+    def _result(self, output: str | None, scored: Scored) -> Result:
+        costs = [call.usd for call in self.item.calls]
         known = [cost for cost in costs if cost is not None]
         keeps = self._queue.keeps_texts
         notes = scored.notes if keeps else {}
@@ -228,28 +250,17 @@ class PromptExecutor:
             reward=scored.reward,
             usd=sum(known) if len(known) == len(costs) else None,
             scores=scored.values,
-            notes={name: self._queue.shown(note) for name, note in notes.items()},
+            notes={name: self._queue.redact(note) for name, note in notes.items()},
         )
 
-    def _run_agent(self, row: Row, item: Item) -> object:
+    def _run_agent(self, row: Row) -> object:
         """Run the agent, or ask the model."""
-        if self._agent is None:
+        executor, item = self._executor, self.item
+        if executor.agent is None:
             return item.model(text_of_row(row))
-        resources = {**deepcopy(self._plan.resources), self._config.prompt_key: item.prompt}
-        return run_agent(self._agent, row, resources, item, timeout_s=self._queue.timeout_s)
-
-    def _prompt(self, store: Store, version: str) -> str:
-        if version not in self._prompts:
-            for known in store.optimizations.candidates(self._plan.run_id):
-                if known.version:  # a duplicate may have other whitespace around it
-                    self._prompts.setdefault(known.version, known.text or "")
-        return self._prompts[version]
-
-    def _judge(self, ref: str, system: str, user: str, seed: int) -> str:
-        return self._models.call(
-            ref, system=system, user=user, seed=seed, temperature=0.0,
-            max_tokens=self._config.search.max_tokens,
-        ).text  # fmt: skip
+        plan = executor.plan
+        resources = {**deepcopy(plan.resources), plan.config.prompt_key: item.prompt}
+        return run_agent(executor.agent, row, resources, item, timeout_s=self._queue.timeout_s)
 
 
 def _copy(row: Row) -> Row:
