@@ -161,11 +161,11 @@ def _seeds(ctx: click.Context, parameter: click.Parameter, value: str) -> list[i
 
 
 def _subject(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    from tau_live.evidence.subjects import KINDS, is_reference
+    from tau_live.evidence.subjects import FORMS, is_reference
 
     del ctx
     if not is_reference(value):
-        text = f"must be one of {', '.join(KINDS)}, got {value!r}"
+        text = f"must be one of {', '.join(FORMS)}, got {value!r}"
         raise click.BadParameter(text, param=parameter)
     return value
 

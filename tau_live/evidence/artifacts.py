@@ -274,7 +274,8 @@ class Root:
 
         Raises:
             ArtifactError: A path leaves the root.
-            TauLiveError: Another process makes the artifact, or the folder is somebody else's.
+            TauLiveError: Another process makes the artifact, the folder is somebody else's, or it
+                cannot be emptied.
         """
         place = self.place(path)
         make_folders(place)
@@ -283,26 +284,35 @@ class Root:
             if foreign := {item.name for item in inside} - {*own}:
                 text = f"{path} has files of somebody else ({min(foreign)}): name another folder"
                 raise TauLiveError(text)
-            for item in inside:
-                shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
-            for file in files:
-                self.place(file).unlink(missing_ok=True)
+            try:
+                for item in inside:
+                    is_folder = item.is_dir() and not item.is_symlink()
+                    shutil.rmtree(item) if is_folder else item.unlink()
+                for file in files:
+                    self.place(file).unlink(missing_ok=True)
+            except OSError as error:
+                raise TauLiveError(f"cannot delete what is left in {path}: {error}") from error
             yield
 
 
 @contextmanager
-def hold(place: Path, otherwise: str) -> Iterator[None]:
+def hold(place: Path, otherwise: str | None = None) -> Iterator[None]:
     """Hold a file or folder until the end of the block, or of the process.
 
+    Args:
+        place: The file or folder.
+        otherwise: What the error says if another process holds it; ``None`` waits for it.
+
     Raises:
-        TauLiveError: Another process holds it; says ``otherwise``.
+        TauLiveError: Another process holds it.
     """
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))
+        except BlockingIOError as error:
+            raise TauLiveError(otherwise) from error
         yield
-    except BlockingIOError as error:
-        raise TauLiveError(otherwise) from error
     finally:
         os.close(descriptor)
 

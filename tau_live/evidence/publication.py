@@ -5,7 +5,6 @@ file is deleted. A purge is noted first, so that whatever is left of it is delet
 command. Each command begins with what an interrupted one has left.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from tau_live.evidence.artifacts import (
     Names,
     Root,
     content_of,
+    hold,
     parse,
     seconds_of,
 )
@@ -220,14 +220,10 @@ def _lock(root: Root) -> Iterator[None]:
     """Keep other commands out, and delete unfinished files of those that were killed."""
     folder = root.place(SHELF)
     make_folders(folder)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # ends with the process
+    with hold(folder):
         for inner, _, _ in os.walk(folder):  # which follows no link
             sweep(Path(inner))
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _write_index(against: Checked, levels: Levels) -> Index:

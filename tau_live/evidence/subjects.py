@@ -27,7 +27,7 @@ from tau_live.store.roles import Store
 SEED = "{seed}"
 """Stands in a subject for the seed of an episode: each seed then has a subject of its own."""
 
-KINDS = ("policy:POINT@VERSION", "checkpoint:FILE", "prompt:VERSION",
+FORMS = ("policy:POINT@VERSION", "checkpoint:FILE", "prompt:VERSION",
          "python:package.module:callable", "host")  # fmt: skip
 """The forms of a subject."""
 
@@ -119,14 +119,14 @@ def subject_of(reference: str, around: Surroundings) -> Measured:
         "host": _host,
     }  # fmt: skip
     if not is_reference(reference):
-        raise TauLiveError(f"a subject is one of {', '.join(KINDS)}, got {reference!r}")
+        raise TauLiveError(f"a subject is one of {', '.join(FORMS)}, got {reference!r}")
     return makers[reference.partition(":")[0]](reference, around)
 
 
 def is_reference(text: str) -> bool:
     """Return whether a text has one of the forms of a subject."""
     kind, _, rest = text.partition(":")
-    return kind in {form.partition(":")[0] for form in KINDS} and bool(rest) is (kind != "host")
+    return kind in {form.partition(":")[0] for form in FORMS} and bool(rest) is (kind != "host")
 
 
 def check_fit(measured_: Measured, suite: Suite, model_ref: str | None) -> None:
