@@ -489,7 +489,7 @@ def run_of(store: Store, name: str | None) -> Optimization:
     """
     if name not in {None, "latest"}:
         return store.optimizations.run(str(name))
-    newest = store.optimizations.runs(limit=1)
+    newest = store.optimizations.runs("optimize", limit=1)
     if not newest:
         raise TauLiveError("no run is stored: `tau-live optimize --config FILE` makes one")
     return newest[0]
@@ -504,7 +504,7 @@ def run_of(store: Store, name: str | None) -> Optimization:
 def list_(*, path: Path, as_json: bool) -> None:
     """List the runs, newest first."""
     with _storing(settings_of(path)) as store:
-        statuses = [optimization_status(store, run) for run in store.optimizations.runs()]
+        statuses = [optimization_status(store, run) for run in store.optimizations.runs("optimize")]
     if as_json:
         print_json({"runs": statuses})
         return
@@ -714,7 +714,7 @@ def rollback(*, version: str | None, resource: str, reason: str, path: Path, as_
             text = str(store.resources.resource(resource, number_).content)
             put_back = prompt_version(text)
         if as_json:
-            newest = store.optimizations.runs(limit=1)
+            newest = store.optimizations.runs("optimize", limit=1)
             status = optimization_status(store, newest[0]) if newest else {}
             control = _control_report(store, status, "rollback", None, reason=reason)
             print_json({**control, "resource": resource, "version": number_, "text": text})

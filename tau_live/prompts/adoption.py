@@ -302,7 +302,9 @@ def publish_earlier(
     versions = store.resources.versions(prompt_key)
     numbered = {f"{prompt_key}@{known.version}": known.content for known in versions}
     known = {prompt_version(text): text for text in numbered.values() if isinstance(text, str)}
-    runs = {run.run_id: run.config.get("prompt_key") for run in store.optimizations.runs()}
+    runs = {
+        run.run_id: run.config.get("prompt_key") for run in store.optimizations.runs("optimize")
+    }
     for candidate in store.optimizations.candidates():
         if candidate.text is not None and runs.get(candidate.run_id) == prompt_key:
             known.setdefault(prompt_version(candidate.text), candidate.text)

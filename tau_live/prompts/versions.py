@@ -40,7 +40,10 @@ def prompt_versions(store: Store) -> list[PromptVersion]:
     for candidate in store.optimizations.candidates():
         if candidate.version:
             proposals.setdefault(candidate.version, []).append(candidate)
-    keys = {str(run.config.get("prompt_key", DEFAULT_KEY)) for run in store.optimizations.runs()}
+    keys = {
+        str(run.config.get("prompt_key", DEFAULT_KEY))
+        for run in store.optimizations.runs("optimize")
+    }
     places: dict[str, tuple[str, bool]] = {}
     for key in sorted(keys):
         known = store.resources.versions(key)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -126,11 +127,12 @@ class OptimizationState(StrEnum):
 
 
 class Optimization(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of ``tau-live optimize``.
+    """One execution of ``tau-live optimize`` or ``tau-live experience run``.
 
     Attributes:
-        run_id: ``opt-``, the beginning of the config's digest, and its number among the runs of
-            that digest.
+        run_id: ``opt-`` or ``tfg-``, the beginning of the config's digest, and its number among the
+            runs of that digest.
+        kind: ``optimize``, or ``experience`` for a run of lessons.
         config_digest: SHA-256 of the config and its rows, in hex.
         config_path: The file of the config, absolute: workers read the rows there.
         config: The config in force, without rows, open-ended JSON data.
@@ -157,6 +159,7 @@ class Optimization(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
+    kind: str = "optimize"
     config_digest: str
     config_path: str
     config: JsonObject
@@ -220,12 +223,14 @@ class Limits(NamedTuple):
         rollouts: Items.
         tokens: Input and output tokens.
         usd: US dollars.
+        tools: ``calls`` and ``usd`` of each tool that has a ceiling of its own.
     """
 
     calls: int | None = None
     rollouts: int | None = None
     tokens: int | None = None
     usd: float | None = None
+    tools: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})
 
 
 class ItemFailure(NamedTuple):

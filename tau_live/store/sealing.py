@@ -75,6 +75,7 @@ SEALED: Mapping[str, Sealed] = {
     "in_service": Sealed("numbered(point)", changes=True),
     "monitors": Sealed("numbered(point)", changes=True),
     "alerts": Sealed("seq"),
+    "lessons": Sealed("seq"),
 }
 """The tables whose rows are sealed."""
 
@@ -82,8 +83,8 @@ NOT_SEALED = (
     "attempts, spans, prompts, the times, names and contents of rollouts (but their metadata), all "
     "of a rollout until its reward is settled, which of them wait for one, when a reward came, "
     "costs in the order of learning, failures in a row, the last error and the revision of the "
-    "gate, which alerts are over, the queue, leases, resources, counters and totals, "
-    "SQLite's numbering, the list of migrations"
+    "gate, which alerts are over, the queue, runs of prompts and lessons, leases, resources, "
+    "counters and totals, SQLite's numbering, the list of migrations"
 )
 """What is stored and not sealed, for people."""
 

@@ -22,6 +22,9 @@ from tau_live.store.sqlite.rows import columns_of, columns_of_row, record_of, so
 MOST_FAILURES = 3
 """The most errors of items that a report names."""
 
+PREFIXES = {"optimize": "opt", "experience": "tfg"}
+"""What the id of a run begins with, by its kind."""
+
 OPTIMIZING: Sequence[str] = (
     """
     create table optimizations (
@@ -95,6 +98,19 @@ update optimizations set tokens = tokens + :tokens, usd = usd + :usd,
 where run_id = :run_id
 """
 
+TOLERANCE = 1e-9
+"""By how much a sum of floats may be off."""
+
+SPEND = f"""
+update optimizations set usd = usd + :usd where run_id = :run_id
+and (:most_usd is null or usd + usd_reserved + :usd <= :most_usd * {1 + TOLERANCE!r})
+"""
+
+USE_TOOL = """
+insert into tool_use (run_id, tool, calls, usd) values (:run_id, :tool, 1, :usd)
+on conflict (run_id, tool) do update set calls = calls + 1, usd = usd + excluded.usd
+"""
+
 PUBLISHED = """
 select version, state from candidates
 where state in ('adopted', 'champion', 'withdrawn') and version is not null order by seq
@@ -129,7 +145,7 @@ class SqliteOptimizations:
             number = 1 + self._connection.count(
                 "select count(*) from optimizations where config_digest = ?", (new.config_digest,)
             )
-            run = replace(new, run_id=f"opt-{new.config_digest[:12]}-{number}")
+            run = replace(new, run_id=f"{PREFIXES[new.kind]}-{new.config_digest[:12]}-{number}")
             columns = columns_of(run)
             self._connection.change(
                 f"insert into optimizations ({', '.join(columns)}) "
@@ -145,11 +161,11 @@ class SqliteOptimizations:
             raise UnknownError("optimization", run_id)
         return record_of(Optimization, row)
 
-    def runs(self, *, limit: int | None = None) -> list[Optimization]:
-        """Return the runs, newest first."""
+    def runs(self, kind: str | None = None, *, limit: int | None = None) -> list[Optimization]:
+        """Return the runs of a kind, of any if none is named, newest first."""
         rows = self._connection.rows(
-            "select * from optimizations order by seq desc limit ?",
-            (-1 if limit is None else limit,),
+            "select * from optimizations where kind = ifnull(?, kind) order by seq desc limit ?",
+            (kind, -1 if limit is None else limit),
         )
         return sound(rows, partial(record_of, Optimization))
 
@@ -223,6 +239,38 @@ class SqliteOptimizations:
                 "tokens_reserved": tokens_reserved, "usd_reserved": usd_reserved,
             },
         )  # fmt: skip
+
+    def begin_tool(self, run_id: str, tool: str, limits: Limits, *, usd: float) -> bool:
+        """Count a call of a tool; ``False`` if the budget has no room for it.
+
+        Args:
+            run_id: The run.
+            tool: The tool.
+            limits: Its budget.
+            usd: What the call costs, in US dollars.
+        """
+        own = limits.tools.get(tool, {})
+        values: dict[str, Value] = {
+            "run_id": run_id, "tool": tool, "usd": usd, "most_usd": limits.usd
+        }  # fmt: skip
+        with self._connection.begin():
+            used = self._connection.row(
+                "select calls, usd from tool_use where run_id = :run_id and tool = :tool", values
+            )
+            calls, spent = (0, 0.0) if used is None else (used["calls"], used["usd"])
+            calls_left = own.get("calls") is None or calls + 1 <= (own["calls"] or 0)
+            usd_left = own.get("usd") is None or spent + usd <= (own["usd"] or 0.0) + TOLERANCE
+            if not (calls_left and usd_left and self._connection.change(SPEND, values)):
+                return False
+            self._connection.change(USE_TOOL, values)
+        return True
+
+    def tools(self, run_id: str) -> dict[str, tuple[int, float]]:
+        """Return how often each tool was called through the budget, and what that cost in USD."""
+        rows = self._connection.rows(
+            "select tool, calls, usd from tool_use where run_id = ? order by tool", (run_id,)
+        )
+        return {row["tool"]: (row["calls"], row["usd"]) for row in rows}
 
     def begin_item(self, run_id: str, limits: Limits) -> bool:
         """Count an item; ``False`` if the budget has no room for it."""

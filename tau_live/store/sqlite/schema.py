@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tau_live.core.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.sqlite.connection import Connection, store_error
+from tau_live.store.sqlite.experience import EXPERIENCE
 from tau_live.store.sqlite.operations import ALERTING, PAUSING, TRANSITIONS
 from tau_live.store.sqlite.optimizations import OPTIMIZING
 from tau_live.store.sqlite.sealing import SEALING
@@ -651,7 +652,7 @@ Source:
 """
 
 WHOLE_SCHEMA = (
-    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING
+    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE
 )  # fmt: skip
 """The statements that make the newest schema."""
 
@@ -664,6 +665,7 @@ MIGRATIONS: Mapping[str, Sequence[str]] = {
     "m005_queues": QUEUES,
     "m006_spans_of_runs": SPANS,
     "m007_optimizations": OPTIMIZING,
+    "m008_lessons": EXPERIENCE,
 }
 """The statements of every migration, in order; one that was released is never edited."""
 

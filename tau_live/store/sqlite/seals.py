@@ -66,6 +66,7 @@ SINGULAR = {
     "in_service": "version in service",
     "monitors": "monitor",
     "alerts": "alert",
+    "lessons": "lesson",
 }
 
 NEWLY_SEALED = frozenset({"trials", "in_service", "monitors", "alerts"})

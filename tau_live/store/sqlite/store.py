@@ -24,6 +24,7 @@ from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite.batch import SqliteBatch
 from tau_live.store.sqlite.connection import Connection, Synchronous, connect
 from tau_live.store.sqlite.decisions import SqliteDecisions, SqliteTrials
+from tau_live.store.sqlite.experience import SqliteExperience
 from tau_live.store.sqlite.export import export_rows
 from tau_live.store.sqlite.odd_rows import OddRows, odd_rows
 from tau_live.store.sqlite.operations import (
@@ -58,7 +59,8 @@ class SqliteStore:
         queue: The queue.
         workers: The workers.
         resources: Prompts and settings.
-        optimizations: Optimizations of prompts.
+        optimizations: Optimizations of prompts, and runs of lessons.
+        experience: The chains of lessons.
         policies: Policies and updates.
         monitors: The memory of monitors.
         trials: The learner of each point against its control.
@@ -82,6 +84,7 @@ class SqliteStore:
         self.workers = SqliteWorkers(connection)
         self.resources = SqliteResources(connection)
         self.optimizations = SqliteOptimizations(connection)
+        self.experience = SqliteExperience(connection)
         self.policies = SqlitePolicies(connection)
         self.monitors = SqliteMonitors(connection)
         self.trials = SqliteTrials(connection)
