@@ -40,7 +40,6 @@ from tau_live.operate.alert_rules import ALERTS
 from tau_live.prompts.config import OptimizationConfig
 from tau_live.rl import criteria, stability
 from tau_live.store import records as store_records
-from tau_live.store.sqlite import experience
 from tau_live.store.sqlite.store import SqliteStore
 from tests.described import COLUMNS, EVERYWHERE, TABLES
 from tests.proof.report import figures_reference
@@ -124,8 +123,8 @@ ROW_TYPES: Mapping[str, type] = {
     "alerts": store_records.AlertRow,
     "optimizations": store_records.Optimization,
     "candidates": store_records.Candidate,
-    "quarantine": experience.Quarantined,
-    "steps": experience.StepRow,
+    "quarantine": store_records.Quarantined,
+    "steps": store_records.StepRow,
 }
 """The struct whose attributes describe the columns of a table."""
 

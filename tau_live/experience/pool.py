@@ -55,10 +55,21 @@ class Pool:
         """Return the pool after operations; those that do not fit change nothing."""
         pool = cls()
         for operation in operations:
-            try:
-                pool.apply(operation)
-            except PoolError as error:
-                pool.refused.append((operation.seq, error.reason))
+            pool.follow(operation)
+        return pool
+
+    def follow(self, operation: Operation) -> None:
+        """Change the pool by an operation, and remember one that does not fit."""
+        try:
+            self.apply(operation)
+        except PoolError as error:
+            self.refused.append((operation.seq, error.reason))
+
+    def copy(self) -> "Pool":
+        """Return a pool that changes by itself."""
+        pool = Pool()
+        pool.lessons, pool.newest, pool.best = {**self.lessons}, {**self.newest}, self.best
+        pool.refused, pool._earlier = [*self.refused], {**self._earlier}
         return pool
 
     @property

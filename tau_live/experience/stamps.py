@@ -9,7 +9,7 @@ chain as Schneier and Kelsey 1999, "Secure audit logs to support computer forens
 
 import hmac
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -85,7 +85,7 @@ class Head(msgspec.Struct, frozen=True):
 
     Attributes:
         chain: The chain.
-        count: How many records it has.
+        count: How many records it has that can be used.
         last_stamp: The stamp of the last.
         key_id: The key of that; empty for an empty chain.
     """
@@ -96,18 +96,6 @@ class Head(msgspec.Struct, frozen=True):
     key_id: str
 
 
-class ChainFault(NamedTuple):
-    """A record that is not to be used.
-
-    Attributes:
-        place: Its place in the chain, from 1; 0 for a chain that is shorter than a head says.
-        reason: Why, such as ``stamp_mismatch``.
-    """
-
-    place: int
-    reason: str
-
-
 def stamp(record: JsonObject, keys: Keys, *, prev_stamp: str) -> JsonObject:
     """Return a record with its stamp, the newest key and the stamp before it."""
     body = {**record, "key_id": keys.key_id, "prev_stamp": prev_stamp}
@@ -115,31 +103,42 @@ def stamp(record: JsonObject, keys: Keys, *, prev_stamp: str) -> JsonObject:
     return {**body, SIGNATURE: keys.sign(RECORD_DOMAIN + canonical_json(body))}
 
 
-def record_fault(record: object, chain: Chain, keys: Keys) -> str | None:
-    """Return why a record cannot be used; ``None`` if it can.
+class Checked(NamedTuple):
+    """A record that was checked.
+
+    Attributes:
+        record: The record; ``None`` if it cannot be used.
+        fault: Why not: ``schema_invalid``, ``stamp_missing``, ``unknown_key``, ``stamp_mismatch``,
+            ``too_many_words``, ``unsafe_text`` with its kinds, ``chain_broken`` or
+            ``duplicate_id``; ``None`` if it can.
+    """
+
+    record: Record | None
+    fault: str | None
+
+
+def check_record(data: object, chain: Chain, keys: Keys) -> Checked:
+    """Check a record by itself.
 
     Args:
-        record: The record, as JSON data.
+        data: The record, as JSON data.
         chain: Its chain.
         keys: The stamping keys.
-
-    Returns:
-        ``schema_invalid``, ``stamp_missing``, ``unknown_key``, ``stamp_mismatch``,
-        ``too_many_words``, or ``unsafe_text`` with its kinds.
     """
-    if isinstance(record, dict) and not record.get(SIGNATURE):
-        return "stamp_missing"
+    if isinstance(data, dict) and not data.get(SIGNATURE):
+        return Checked(None, "stamp_missing")
     try:
-        known = msgspec.convert(record, KINDS[chain])
-        body = {key: value for key, value in dict(record).items() if key != SIGNATURE}  # type: ignore[call-overload]  # it is an object
+        record = msgspec.convert(data, KINDS[chain])
+        body = {key: value for key, value in dict(data).items() if key != SIGNATURE}  # type: ignore[call-overload]  # it is an object
         content = RECORD_DOMAIN + canonical_json(body)
-    except (msgspec.ValidationError, ValueError):
-        return "schema_invalid"
-    if known.key_id not in keys:
-        return "unknown_key"
-    if not keys.is_signed(content, known.stamp_signature):
-        return "stamp_mismatch"
-    return _text_fault(known)
+    except (msgspec.ValidationError, ValueError, RecursionError):
+        return Checked(None, "schema_invalid")
+    if record.key_id not in keys:
+        return Checked(None, "unknown_key")
+    if not keys.is_signed(content, record.stamp_signature):
+        return Checked(None, "stamp_mismatch")
+    fault = _text_fault(record)
+    return Checked(record if fault is None else None, fault)
 
 
 def _text_fault(record: Record) -> str | None:
@@ -161,55 +160,48 @@ class ChainCheck:
         chain: The chain.
         keys: The stamping keys.
         kept: An earlier head, which has to be part of it.
+
+    Attributes:
+        head: The end of what was checked so far.
+        is_whole: Whether the head that was kept was seen.
     """
 
     def __init__(self, chain: Chain, keys: Keys, *, kept: Head | None = None) -> None:
-        self._chain = chain
+        self.head = Head(chain, 0, FIRST_STAMP, "")
+        self.is_whole = kept is None or kept.last_stamp == FIRST_STAMP
         self._keys = keys
         self._kept = kept
         self._names: set[object] = set()
         self._links = {FIRST_STAMP}
         self._is_broken = False
-        self.head = Head(chain, 0, FIRST_STAMP, "")
 
-    def faults(self, records: Iterable[str | bytes]) -> Iterator[ChainFault]:
-        """Yield each record that cannot be used, in order.
-
-        Args:
-            records: All records, from the first, as JSON text.
-        """
-        place = 0
-        for place, text in enumerate(records, start=1):
-            reason = self._fault(text, place)
-            if reason is not None:
-                yield ChainFault(place, reason)
-        if self._kept is not None and place < self._kept.count:
-            yield ChainFault(0, "chain_broken")
-
-    def _fault(self, text: str | bytes, place: int) -> str | None:
+    def check(self, text: str | bytes) -> Checked:
+        """Check the next record, which is JSON text."""
         try:
-            record = json.loads(text)
+            data = json.loads(text)
         except (ValueError, RecursionError):
-            record = None
-        data: Mapping[str, object] = record if isinstance(record, dict) else {}
-        own, prev = str(data.get(SIGNATURE)), data.get("prev_stamp")
-        reason = record_fault(record, self._chain, self._keys)
-        if prev not in self._links or (
-            self._kept is not None and place == self._kept.count and own != self._kept.last_stamp
-        ):
-            # what stands where it does not belong may be stamped all the same: a deleted row
-            self._is_broken |= reason not in {"stamp_missing", "stamp_mismatch", "schema_invalid"}
-        self._links = {own} if reason is None else {*self._links, own}
+            data = None
+        checked = check_record(data, self.head.chain, self._keys)
+        known: Mapping[str, object] = data if isinstance(data, dict) else {}
+        own, fault = str(known.get(SIGNATURE)), checked.fault
+        self.is_whole |= self._kept is not None and own == self._kept.last_stamp
+        if known.get("prev_stamp") not in self._links and fault not in FOREIGN:
+            self._is_broken = True  # a stamped record stands where it does not belong
+        self._links = {own} if fault is None else {*self._links, own}
         if self._is_broken:
-            return "chain_broken"
-        if reason is not None:
-            return reason
-        name = _name(data)
+            return Checked(None, "chain_broken")
+        if checked.record is None:
+            return checked
+        name = _name(known)
         if name in self._names:
-            return "duplicate_id"
+            return Checked(None, "duplicate_id")
         self._names.add(name)
-        self.head = Head(self._chain, place, own, str(data["key_id"]))
-        return None
+        self.head = Head(self.head.chain, self.head.count + 1, own, checked.record.key_id)
+        return checked
+
+
+FOREIGN = frozenset({"stamp_missing", "stamp_mismatch", "schema_invalid"})
+"""The faults of what others write between the records of a chain."""
 
 
 def _name(record: Mapping[str, object]) -> object:

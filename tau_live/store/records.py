@@ -268,3 +268,57 @@ class ItemCounts(NamedTuple):
     def open(self) -> int:
         """Those that have not ended."""
         return self.total - self.succeeded - self.failed - self.cancelled
+
+
+class ChainRow(NamedTuple):
+    """A stamped record as it is stored, and nobody has verified.
+
+    Attributes:
+        seq: Its number among the records of all chains.
+        name: What no two records of its chain share.
+        content: JSON text.
+    """
+
+    seq: int
+    name: str
+    content: str
+
+
+class Quarantined(NamedTuple):
+    """A record that is not used, and why.
+
+    Attributes:
+        seq: Its number in the quarantine.
+        lesson_seq: Its number among the records of all chains.
+        chain: Its chain.
+        name: What no two records of its chain share.
+        content: JSON text.
+        reason: Why, such as ``stamp_mismatch``.
+        at: When that was seen: epoch seconds, UTC.
+        state: ``held``, ``dropped`` or ``restamped``.
+    """
+
+    seq: int
+    lesson_seq: int
+    chain: str
+    name: str
+    content: str
+    reason: str
+    at: float
+    state: str
+
+
+class StepRow(NamedTuple):
+    """What a run has done in one phase.
+
+    Attributes:
+        phase: ``train``, ``validation`` or ``test``.
+        epoch: From 1; 0 outside of epochs.
+        step: From 0.
+        content: Open-ended JSON data.
+    """
+
+    phase: str
+    epoch: int
+    step: int
+    content: JsonObject

@@ -75,7 +75,7 @@ SEALED: Mapping[str, Sealed] = {
     "in_service": Sealed("numbered(point)", changes=True),
     "monitors": Sealed("numbered(point)", changes=True),
     "alerts": Sealed("seq"),
-    "lessons": Sealed("seq"),
+    "lessons": Sealed("seq", ("chain", "content")),
 }
 """The tables whose rows are sealed."""
 

@@ -1,11 +1,11 @@
 """Lessons in SQLite: three chains of stamped records, and what runs of lessons have done."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from tau_live.core.sanitize import JsonObject
+from tau_live.store.records import ChainRow, Quarantined, StepRow
 from tau_live.store.sqlite.connection import Connection, json_of
 
 EXPERIENCE: Sequence[str] = (
@@ -61,60 +61,6 @@ EXPERIENCE: Sequence[str] = (
     """,
 )
 """The tables of lessons."""
-
-
-class ChainRow(NamedTuple):
-    """A stamped record as it is stored, and nobody has verified.
-
-    Attributes:
-        seq: Its number among the records of all chains.
-        name: What no two records of its chain share.
-        content: JSON text.
-    """
-
-    seq: int
-    name: str
-    content: str
-
-
-class Quarantined(NamedTuple):
-    """A record that is not used, and why.
-
-    Attributes:
-        seq: Its number in the quarantine.
-        lesson_seq: Its number among the records of all chains.
-        chain: Its chain.
-        name: What no two records of its chain share.
-        content: JSON text.
-        reason: Why, such as ``stamp_mismatch``.
-        at: When that was seen: epoch seconds, UTC.
-        state: ``held``, ``dropped`` or ``restamped``.
-    """
-
-    seq: int
-    lesson_seq: int
-    chain: str
-    name: str
-    content: str
-    reason: str
-    at: float
-    state: str
-
-
-class StepRow(NamedTuple):
-    """What a run has done in one phase.
-
-    Attributes:
-        phase: ``train``, ``validation`` or ``test``.
-        epoch: From 1; 0 outside of epochs.
-        step: From 0.
-        content: Open-ended JSON data.
-    """
-
-    phase: str
-    epoch: int
-    step: int
-    content: JsonObject
 
 
 class SqliteExperience:
@@ -179,6 +125,10 @@ class SqliteExperience:
         )
         if removes:
             self._connection.change("delete from lessons where seq = ?", (row.seq,))
+        elif held:  # a record under the name may be stamped anew
+            self._connection.change(
+                "update lessons set name = name || '#' || seq where seq = ?", (row.seq,)
+            )
         return held > 0
 
     def quarantine(self) -> list[Quarantined]:
