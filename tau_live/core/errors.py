@@ -225,7 +225,7 @@ class LogError(TauLiveError):
 
 
 class ConfigError(TauLiveError):
-    """A config of a prompt optimization is wrong; the message has a line for each violation.
+    """The config of a run is wrong; the message has a line for each violation.
 
     Attributes:
         lines: One for each violation: the file, the JSON pointer, what is wrong, and the value.

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from tau_live.experience.credit import Uplift
 from tau_live.experience.packs import Pack
-from tau_live.experience.records import Experience
+from tau_live.experience.records import Experience, LessonVersion
 from tau_live.experience.words import unsafe_kinds
 from tau_live.prompts.budget import tokens_at_most
 
@@ -69,7 +69,7 @@ def block_of(lessons: Iterable[Experience]) -> str:
 def choose(
     lessons: Sequence[Experience],
     rules: Rules,
-    effects: Mapping[str, Uplift],
+    effects: Mapping[LessonVersion, Uplift],
     *,
     dropped: Collection[str] = (),
 ) -> Choice:
@@ -78,13 +78,13 @@ def choose(
     Args:
         lessons: Those in the pool, whose stamps were verified.
         rules: What each has to fulfil.
-        effects: What each was measured to do, by id.
+        effects: What each version was measured to do.
         dropped: The ids that are left out of this prompt to measure them.
     """
     others: dict[str, Reason] = {}
     eligible = []
     for lesson in lessons:
-        reason = _reason(lesson, rules, effects.get(lesson.id, Uplift()))
+        reason = _reason(lesson, rules, effects.get((lesson.id, lesson.version), Uplift()))
         if reason is None:
             eligible.append(lesson)
         else:
@@ -122,7 +122,7 @@ def _reason(lesson: Experience, rules: Rules, effect: Uplift) -> Reason | None:
 
 
 def _ordered(
-    eligible: Sequence[Experience], rules: Rules, effects: Mapping[str, Uplift]
+    eligible: Sequence[Experience], rules: Rules, effects: Mapping[LessonVersion, Uplift]
 ) -> Iterator[Experience]:
     """Yield lessons, the best first.
 
@@ -133,7 +133,7 @@ def _ordered(
     sources = Counter[str]()
 
     def rank(lesson: Experience) -> tuple[float, float, int]:
-        score = effects.get(lesson.id, Uplift()).mean
+        score = effects.get((lesson.id, lesson.version), Uplift()).mean
         crowd = rules.pack.retrieval.diversity_strength * sources[lesson.support[0]]
         return round(score - crowd, 6), score, lesson.created_unix_ms
 

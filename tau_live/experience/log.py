@@ -94,6 +94,8 @@ class Log:
         pool: The pool: the fold over the operations.
         lessons: Every version of a lesson that can be trusted.
         heads: The end of each chain.
+        seq: The number of the last operation.
+        operator_seq: The number of the last operation of an operator.
         faults: How many records of each chain cannot be trusted, by reason.
         cut: The chains that lack the head that was kept.
     """
@@ -112,7 +114,8 @@ class Log:
         self._kept = kept or {}
         self._repairs = repairs
         self._groups: dict[str, _Group] = {}
-        self._numbers = self._seq = 0
+        self.operator_seq = self.seq = 0
+        self._numbers = 0
         self._last: dict[Chain, int] = {}
         self.read()
 
@@ -152,7 +155,9 @@ class Log:
 
     def _take(self, record: Record) -> None:
         if isinstance(record, Operation):
-            self._seq = max(self._seq, record.seq)
+            self.seq = max(self.seq, record.seq)
+            if record.by == "operator":
+                self.operator_seq = record.seq
             self.pool.follow(record)
         elif isinstance(record, Experience):
             self.lessons[record.id, record.version] = record
@@ -180,8 +185,8 @@ class Log:
         """Return the lessons of the pool, by id."""
         return [self.lessons[item] for item in sorted(self.pool.lessons.items())]
 
-    def effects(self) -> dict[str, Uplift]:
-        """Return what each lesson of the pool was measured to do, by id.
+    def effects(self) -> dict[LessonVersion, Uplift]:
+        """Return what each version of a lesson was measured to do, also of those that left.
 
         Versions of a lesson with the same text count as one.
         """
@@ -196,11 +201,7 @@ class Log:
             )
             for group in self._groups.values()
         )
-        return {
-            id_: known[texts[id_, version]]
-            for id_, version in self.pool.lessons.items()
-            if texts.get((id_, version)) in known
-        }
+        return {item: known[text] for item, text in texts.items() if text in known}
 
     def next_id(self, place: int) -> str:
         """Return the id of the lesson that is the next but ``place``, none of which is given."""
@@ -216,7 +217,7 @@ class Log:
         pool = self.pool.copy()
         for number, change in enumerate(changes, start=1):
             body: dict[str, object] = {
-                "schema_version": 1, "seq": self._seq + number, **at._asdict(), "op": change.op,
+                "schema_version": 1, "seq": self.seq + number, **at._asdict(), "op": change.op,
                 **change.fields, "pool_before": pool.version, "pool_after": pool.version,
                 "evidence": list(change.evidence), "reason": change.reason, "by": change.by,
                 "created_unix_ms": now_ms(),
@@ -227,7 +228,7 @@ class Log:
             bodies.append({**body, "pool_after": pool.version})
         stored = [msgspec.convert(each, Operation) for each in self.append("operations", bodies)]
         self.pool = pool
-        self._seq += len(stored)
+        self.seq += len(stored)
         return stored
 
     def learn(self, bodies: Sequence[JsonObject]) -> list[Experience]:
@@ -237,10 +238,12 @@ class Log:
             self._take(lesson)
         return stored
 
-    def note(self, bodies: Sequence[JsonObject]) -> None:
-        """Store attempts."""
-        for body in self.append("ledger", bodies):
-            self._take(msgspec.convert(body, LedgerRecord))
+    def note(self, bodies: Sequence[JsonObject]) -> set[str]:
+        """Store attempts, and return the ids of their rollouts."""
+        stored = [msgspec.convert(each, LedgerRecord) for each in self.append("ledger", bodies)]
+        for record in stored:
+            self._take(record)
+        return {record.rollout_id for record in stored}
 
     def append(self, chain: Chain, bodies: Sequence[JsonObject]) -> list[JsonObject]:
         """Stamp records, add them to a chain, and read them back.

@@ -14,6 +14,9 @@ REQUIRED = (GT, RELATIVE)
 CONTRAST = 1e-9
 """The least difference of scores from which a group says anything."""
 
+CHEAPER = 1.2
+"""How many times the cost of one attempt that of another with an equal score may be."""
+
 NO_REWARD = AttemptReward(gt=None, relative=None, advantage=None)
 
 
@@ -56,7 +59,9 @@ def ground_truth(checks: Sequence[CheckResult]) -> float:
     return sum(check.score * check.weight for check in soft) / weight if weight else 1.0
 
 
-def ranked(scores: Sequence[float | None]) -> list[AttemptReward]:
+def ranked(
+    scores: Sequence[float | None], costs: Sequence[float | None] | None = None
+) -> list[AttemptReward]:
     """Return the rewards of a group's members by their ground-truth scores.
 
     ``relative = (wins + 0.5 * ties) / (n - 1)`` and ``advantage = (gt - mean) / (sd + 1e-8)`` with
@@ -65,6 +70,8 @@ def ranked(scores: Sequence[float | None]) -> list[AttemptReward]:
 
     Args:
         scores: One per member; ``None`` for an attempt without a score.
+        costs: What each cost, in US dollars: of two equal scores one that costs a fifth less wins;
+            ``None`` leaves them equal.
 
     Source:
         Shao et al. 2024, arXiv:2402.03300, section 4.1.2, for the advantage.
@@ -73,20 +80,36 @@ def ranked(scores: Sequence[float | None]) -> list[AttemptReward]:
     if len(known) < 2:
         return [AttemptReward(gt=score, relative=None, advantage=None) for score in scores]
     mean, spread = fmean(known), pstdev(known) + 1e-8
+    prices = costs or [None] * len(scores)
+    members = [*zip(scores, prices, strict=True)]
     return [
         NO_REWARD
         if score is None
         else AttemptReward(
             gt=score,
-            relative=(
-                sum(score > other for other in known)
-                + (sum(score == other for other in known) - 1) / 2
+            relative=sum(
+                _points(member, other) for place, other in enumerate(members) if place != own
             )
             / (len(known) - 1),
             advantage=(score - mean) / spread,
         )
-        for score in scores
+        for own, member in enumerate(members)
+        for score in member[:1]
     ]
+
+
+def _points(
+    member: tuple[float | None, float | None], other: tuple[float | None, float | None]
+) -> float:
+    """Return 1 where a member beats another, 0.5 where they are equal, else 0."""
+    (score, cost), (others, price) = member, other
+    if score is None or others is None:
+        return 0.0
+    if score != others:
+        return float(score > others)
+    if cost is None or price is None:
+        return 0.5
+    return 1.0 if cost * CHEAPER < price else 0.0 if price * CHEAPER < cost else 0.5
 
 
 def is_informative(rewards: Sequence[AttemptReward]) -> bool:

@@ -7,8 +7,9 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -104,6 +105,29 @@ class ModelArgs(NamedTuple):
     max_tokens: int
 
 
+@dataclass(slots=True)
+class ToolCall:
+    """A call of a tool.
+
+    Attributes:
+        name: The tool.
+        usd: What it cost, in US dollars.
+        started_at: Epoch seconds, UTC.
+        ended_at: Likewise.
+        tokens: The tokens that it used.
+        outcome: What came of it, for whoever reads the attempt.
+        is_failed: Whether it raised.
+    """
+
+    name: str
+    usd: float
+    started_at: float
+    ended_at: float = 0.0
+    tokens: int = 0
+    outcome: str = ""
+    is_failed: bool = False
+
+
 class Outcome(Protocol):
     """The outcome of an item: its rollout's output."""
 
@@ -126,6 +150,8 @@ class Item:
         prompt: The text of the prompt.
         run: The ``tau_live`` run: decisions made in it are the item's.
         calls: The model calls that were made.
+        tools: The calls of tools that went through the budget.
+        temperature: Of its model calls.
         stopped: Why it makes no more calls; ``None`` while it may.
     """
 
@@ -138,6 +164,8 @@ class Item:
         self.prompt = args.prompt
         self.run = run
         self.calls: list[Answer] = []
+        self.tools: list[ToolCall] = []
+        self.temperature = args.temperature
         self.stopped: TauLiveError | None = None
         self._args = args
         self._models = models
@@ -179,6 +207,34 @@ class Item:
             raise
         self.calls.append(answer)
         return answer.text
+
+    @contextmanager
+    def tool(self, name: str, *, usd: float = 0.0) -> Iterator[ToolCall]:
+        """Call a tool within the run's budget: ``with item.tool("search", usd=0.005): ...``.
+
+        Args:
+            name: The tool, which may have a ceiling of its own.
+            usd: What the call costs, in US dollars.
+
+        Raises:
+            StoppedError: The run makes no more calls, or none of this tool.
+        """
+        if self.stopped is not None:
+            raise self.stopped
+        try:
+            self._models.begin_tool(name, usd)
+        except StoppedError as error:
+            self.stopped = error
+            raise
+        call = ToolCall(name, usd, time.time())
+        self.tools.append(call)
+        try:
+            yield call
+        except BaseException:
+            call.is_failed = True
+            raise
+        finally:
+            call.ended_at = time.time()
 
 
 class Execution(Protocol):
@@ -542,9 +598,24 @@ def _spans_of(claim: Claim, item: Item) -> list[Span]:
                 "usage": {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens},
                 "cost_usd": call.usd,
                 "finish_reason": call.finish_reason,
+                "temperature": item.temperature,
             },
             started_at=call.started_at,
             ended_at=call.ended_at,
         )
         for place, call in enumerate(item.calls, start=1)
+    ] + [
+        Span(
+            rollout_id=claim.rollout.rollout_id,
+            attempt=claim.attempt.number,
+            span_id=f"tool-{place}",
+            parent_span_id=f"runner-{claim.attempt.number}",
+            kind="tool",
+            name=call.name,
+            status="error" if call.is_failed else "ok",
+            attributes={"cost_usd": call.usd, "tokens": call.tokens},
+            started_at=call.started_at,
+            ended_at=call.ended_at or call.started_at,
+        )
+        for place, call in enumerate(item.tools, start=1)
     ]

@@ -206,11 +206,25 @@ class Models:
             if self._store.optimizations.run(self._run_id).reason_code not in {BUDGET, REJECTED}:
                 self._store.optimizations.change(self._run_id, reason_code=reason_code, error=error)
 
+    def begin_tool(self, name: str, usd: float) -> None:
+        """Count a call of a tool. Raises: StoppedError."""
+        with self._using:
+            self._go_on()
+            counted = self._store.optimizations.begin_tool(
+                self._run_id, name, self._limits, usd=usd
+            )
+        if not counted:
+            self.stop(BUDGET, f"the budget has no room for another call of the tool {name}")
+            raise StoppedError(BUDGET)
+
+    def _go_on(self) -> None:
+        run = self._store.optimizations.run(self._run_id)
+        if run.state in ENDING or run.reason_code in {BUDGET, REJECTED}:
+            raise StoppedError(run.reason_code or str(run.state))
+
     def _reserve(self, tokens: int, usd: float) -> None:
         with self._using:
-            run = self._store.optimizations.run(self._run_id)
-            if run.state in ENDING or run.reason_code in {BUDGET, REJECTED}:
-                raise StoppedError(run.reason_code or str(run.state))
+            self._go_on()
             reserved = self._store.optimizations.reserve(
                 self._run_id, self._limits, tokens=tokens, usd=usd
             )

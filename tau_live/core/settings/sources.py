@@ -10,6 +10,9 @@ from tau_live.core.switch import KILL, OLD_SWITCH, PREFIX, SWITCH
 
 PYPROJECT = "pyproject.toml"
 
+ELSEWHERE = frozenset({"tfgrpo", "pipelines"})
+"""Tables that only runs of lessons read."""
+
 
 class RawValue(NamedTuple):
     """A value as it was written.
@@ -186,6 +189,8 @@ def _from_table(
 
 def _flat(table: Table, file: Path) -> Iterator[tuple[str, object]]:
     for key, raw in table.items():
+        if key in ELSEWHERE:
+            continue
         if key != "safety":
             yield key, raw
         elif isinstance(raw, Mapping):
