@@ -33,6 +33,8 @@ COMMANDS: Mapping[str, str] = {
     "power": "Estimate how many runs a proof takes.",
     "report": "Write a report as an HTML page or JSON.",
     "optimize": "Find better prompts, executed on tasks and adopted on evidence.",
+    "experience": "Learn lessons in words from groups of attempts, and prove them.",
+    "start": "Start a pipeline that the settings declare.",
     "bench": "Prove on a fixed suite that something is better and no less safe.",
     "replay": "Store a recording and learn from it.",
     "ingest": "Store events from a file, a pipe or a socket.",

@@ -5,6 +5,9 @@ import unicodedata
 from hashlib import sha256
 from typing import NamedTuple
 
+POOL = "experience-"
+"""What the version of a prompt begins with that is a pool of lessons."""
+
 INSTRUCTIONS = "{instructions}"
 """Stands in a prompt for the agent's own instructions."""
 
@@ -70,7 +73,7 @@ def trial_of_prompt(version: str) -> str:
 def prompt_of_trial(point: str) -> str | None:
     """Return the prompt version of a trial; ``None`` for that of a decision point."""
     version = point.removeprefix(TRIAL)
-    return version if point.startswith(f"{TRIAL}p-") else None
+    return version if point.startswith((f"{TRIAL}p-", f"{TRIAL}{POOL}")) else None
 
 
 def fill_prompt(text: str, own: str) -> str:

@@ -1,4 +1,4 @@
-"""The prompts that ``tau-live optimize`` adopted, as options of a host's decisions."""
+"""The prompts that ``tau-live optimize`` adopted, and pools of lessons, as options of decisions."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,18 +8,22 @@ from typing import NamedTuple
 from tau_live.core.errors import TauLiveError
 from tau_live.core.events import PromptArm
 from tau_live.core.guard import logger, text_of
+from tau_live.core.pools import RESOURCE, signed_bytes, text_of_pool
 from tau_live.core.prompts import (
     FIRST_SHARE,
+    POOL,
     PromptOffer,
     exposure_draw,
     prompt_version,
     trial_of_prompt,
 )
 from tau_live.core.records import Trial
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredDecision
 from tau_live.decisions.runs import RunHandle
 from tau_live.store.roles import Store
+from tau_live.store.sealing import Keys
 
 MOST = 3
 """How many prompts are offered besides the incumbent."""
@@ -39,12 +43,14 @@ class PublishedPrompt(NamedTuple):
         text: Its text.
         state: ``adopted``, ``champion`` or ``withdrawn``; ``None`` if no optimization adopted it.
         at: Epoch seconds when it was last published.
+        content: The resource: the text, or a pool of lessons as JSON data.
     """
 
     version: str
     text: str
     state: str | None
     at: float
+    content: object
 
 
 class PromptHistory(NamedTuple):
@@ -74,11 +80,56 @@ def prompt_history(store: Store, key: str) -> PromptHistory:
     states = store.optimizations.prompt_states()
     prompts: dict[str, PublishedPrompt] = {}
     for resource in store.resources.versions(key):
-        if isinstance(resource.content, str):
-            version, text = prompt_version(resource.content), resource.content
-            prompt = PublishedPrompt(version, text, states.get(version), resource.created_at)
-            prompts.setdefault(version, prompt)
+        content = resource.content
+        if isinstance(content, str):
+            version, text = prompt_version(content), content
+        elif key.startswith(RESOURCE) and isinstance(content, dict):
+            version, text = f"{POOL}{content.get('pool_version')}", text_of_pool(content)
+        else:
+            continue
+        prompt = PublishedPrompt(version, text, states.get(version), resource.created_at, content)
+        prompts.setdefault(version, prompt)
     return PromptHistory((*prompts.values(),))
+
+
+def trusted_history(history: PromptHistory, settings: Settings, model: str | None) -> PromptHistory:
+    """Return a history without pools of lessons that are not to be offered to this host.
+
+    A pool is offered to hosts of the model that it was learned with, and only while its block is
+    what was stamped as it was shipped.
+
+    Args:
+        history: The prompts of a resource.
+        settings: Those of the host: the file of the stamping keys.
+        model: The model that the host uses; ``None`` if it is not declared.
+    """
+    pools = [prompt.content for prompt in history.prompts if isinstance(prompt.content, dict)]
+    if not pools:
+        return history
+    try:
+        keys = Keys.read(settings.audit_key_file)
+    except TauLiveError:
+        keys = None
+    return PromptHistory(
+        tuple(
+            prompt
+            for prompt in history.prompts
+            if not isinstance(prompt.content, dict)
+            or (prompt.content.get("model_id") == model and _is_signed(prompt.content, keys))
+        )
+    )
+
+
+def _is_signed(content: JsonObject, keys: Keys | None) -> bool:
+    """Return whether a pool of lessons is what was stamped as it was shipped."""
+    evidence = content.get("evidence")
+    signature = evidence.get("hmac") if isinstance(evidence, dict) else None
+    return (
+        keys is not None
+        and isinstance(signature, str)
+        and signature.isascii()
+        and keys.is_signed(signed_bytes(content), signature)
+    )
 
 
 def is_stopped(trial: Trial, prompt: PublishedPrompt) -> bool:
@@ -124,7 +175,9 @@ class Prompts:
     def __init__(
         self, settings: Settings, *, open_: Callable[[], Store], count: Callable[[str], None]
     ) -> None:
+        self._settings = settings
         self._keys = prompt_keys(settings)
+        self._models = {each.prompt_key: each.model for each in settings.decisions}
         self._seed = settings.seed
         self._open = None if settings.prompts_store in {None, settings.store} else open_
         self._count = count
@@ -164,7 +217,7 @@ class Prompts:
         try:
             store = self._other_store() or live
             self._offers = {
-                key: prompt_offers(prompt_history(store, key), trials) for key in self._keys
+                key: prompt_offers(self._history(store, key), trials) for key in self._keys
             }
             self._failure = None
         except TauLiveError as error:
@@ -176,6 +229,10 @@ class Prompts:
                 self._failure = text_of(error)
                 effect = "no prompt is offered"
                 logger().warning("prompts_not_read", error=self._failure, effect=effect)
+
+    def _history(self, store: Store, key: str) -> PromptHistory:
+        history = prompt_history(store, key)
+        return trusted_history(history, self._settings, self._models.get(key))
 
     def _other_store(self) -> Store | None:
         if self._open is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tau_live.core.files import make_folders, write_whole
 from tau_live.experience.families import LENGTHS
 from tau_live.experience.packs import init_pack, stamp_pack
-from tau_live.experience.stamps import Keys
+from tau_live.store.sealing import Keys
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -21,7 +20,7 @@ from tau_live.experience.stamps import MAX_WORDS, MOST_WHEN_WORDS
 from tau_live.experience.tasks import Task
 from tau_live.experience.words import Leaks, count_words, text_problem
 from tau_live.prompts.models import Answer, Models, SurroundingsError
-from tau_live.store.opening import open_at
+from tau_live.store.roles import Store
 
 TRIES = 3
 """How often a model is asked for a reply that fits its schema."""
@@ -207,7 +206,7 @@ class Learner:
     It knows the tasks of the split that teaches, and no other.
 
     Args:
-        store: The file of the store.
+        store: The store, for itself.
         run_id: The run.
         config: Its settings.
         models: Its models.
@@ -216,7 +215,7 @@ class Learner:
     """
 
     def __init__(  # noqa: PLR0917  # made in one place
-        self, store: Path, run_id: str, config: Config, models: Models, packs: Mapping[str, Pack],
+        self, store: Store, run_id: str, config: Config, models: Models, packs: Mapping[str, Pack],
         tasks: Iterable[Task],
     ) -> None:  # fmt: skip
         self._run_id = run_id
@@ -224,7 +223,7 @@ class Learner:
         self._models = models
         self._packs = packs
         self._leaks = Leaks(task.text for task in tasks)
-        self._store = open_at(store)
+        self._store = store
         self._using = threading.Lock()
 
     def close(self) -> None:

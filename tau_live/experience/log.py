@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tau_live.core.errors import TauLiveError
+from tau_live.core.errors import LeaseLostError, TauLiveError
+from tau_live.core.processes import is_alive, this_process
 from tau_live.core.prompts import canonical_json
 from tau_live.core.sanitize import JsonObject
 from tau_live.experience.credit import GroupScore, Uplift, credit
@@ -24,8 +25,9 @@ from tau_live.experience.records import (
     Operation,
     Record,
 )
-from tau_live.experience.stamps import ChainCheck, Head, Keys, check_record, stamp
+from tau_live.experience.stamps import ChainCheck, Head, check_record, stamp
 from tau_live.store.roles import Store
+from tau_live.store.sealing import Keys
 
 if TYPE_CHECKING:
     from tau_live.store.records import ChainRow
@@ -36,6 +38,9 @@ LEASE = "experience"
 CHAINS: tuple[Chain, ...] = ("ledger", "experiences", "operations")
 
 BROKEN = "chain_broken"
+
+
+LEASE_S = 30.0
 
 
 class Change(NamedTuple):
@@ -277,6 +282,15 @@ class Log:
             fault = check_record(json.loads(stored.get(name, "null")), chain, self.keys).fault
             if stored.get(name) != text or fault is not None:
                 raise TauLiveError(f"{name} cannot be stored: {fault or 'it reads otherwise'}")
+
+
+def take_pool(store: Store) -> None:
+    """Take the lease of the pool. Raises: LeaseLostError."""
+    holder, now = store.leases.holder(LEASE, now=time.time()), time.time()
+    if holder is not None and holder != this_process() and is_alive(holder) is False:
+        store.leases.release(LEASE, holder)
+    if not store.leases.acquire(LEASE, this_process(), ttl_s=LEASE_S, now=now):
+        raise LeaseLostError(f"the pool of lessons is changed by {holder}")
 
 
 def _draft(body: JsonObject) -> Operation:

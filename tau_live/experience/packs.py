@@ -12,7 +12,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders, write_whole
 from tau_live.core.prompts import canonical_json
 from tau_live.core.sanitize import JsonObject
-from tau_live.experience.stamps import Keys
+from tau_live.store.sealing import Keys
 
 PACK_DOMAIN = b"tfgrpo.pack.v1\0"
 STAMP_DOMAIN = b"tfgrpo.packstamp.v1\0"

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from tau_live.core.errors import LeaseLostError, TauLiveError
+from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders, write_whole
-from tau_live.core.processes import is_alive, this_process
+from tau_live.core.processes import this_process
 from tau_live.core.prompts import canonical_json
 from tau_live.core.records import Attempt as StoredAttempt
 from tau_live.core.records import Rollout, RolloutConfig, RolloutMode, RolloutQuery
@@ -26,7 +26,7 @@ from tau_live.experience.gates import LEAST_TEST, LEAST_VALIDATION, Verdict, acc
 from tau_live.experience.groups import Draw, draws, group_id, rollout_id, seed_of, withheld
 from tau_live.experience.injection import Choice, Rules, block_of, choose
 from tau_live.experience.learner import Attempt, Group, Learner, Member, Study
-from tau_live.experience.log import LEASE, Change, Log, Place, now_ms
+from tau_live.experience.log import LEASE, Change, Log, Place, now_ms, take_pool
 from tau_live.experience.manifest import manifest_of, write_manifest
 from tau_live.experience.metrics import epoch_row, evaluation_figures, figures_of, write_metrics
 from tau_live.experience.packs import Pack, load_packs
@@ -34,7 +34,6 @@ from tau_live.experience.pool import EMPTY
 from tau_live.experience.reconcile import Edit, Known, Reconciled, reconcile
 from tau_live.experience.records import Experience, LessonVersion
 from tau_live.experience.rewards import is_informative, ranked
-from tau_live.experience.stamps import Keys
 from tau_live.experience.tasks import SPLITS, Task, Tasks, digest_of_split, load_tasks
 from tau_live.experience.words import count_words
 from tau_live.experience.worker import HEARTBEAT_S, Assignment, MemberExecutor, Plan
@@ -42,10 +41,12 @@ from tau_live.operate.optimizations import OWNER_DIED, state_now
 from tau_live.prompts.budget import Prices, tokens_at_most
 from tau_live.prompts.control import RESUMABLE
 from tau_live.prompts.items import SILENT_AFTER, Workers
-from tau_live.prompts.lead import LEASE_S, WATCH_S, Lead, Pace, Show, take_lead
+from tau_live.prompts.lead import WATCH_S, Lead, Pace, Show, take_lead
 from tau_live.prompts.models import Models
+from tau_live.store.opening import open_at
 from tau_live.store.records import Condition, Optimization, OptimizationState, StepRow
 from tau_live.store.roles import Store
+from tau_live.store.sealing import Keys
 
 KIND = "experience"
 IDS_AT_ONCE = 500
@@ -165,15 +166,6 @@ def preflight(loaded: Loaded, prices: Prices) -> Preflight:
     )  # fmt: skip
 
 
-def take_pool(store: Store) -> None:
-    """Take the lease of the pool. Raises: LeaseLostError."""
-    holder, now = store.leases.holder(LEASE, now=time.time()), time.time()
-    if holder is not None and holder != this_process() and is_alive(holder) is False:
-        store.leases.release(LEASE, holder)
-    if not store.leases.acquire(LEASE, this_process(), ttl_s=LEASE_S, now=now):
-        raise LeaseLostError(f"the pool of lessons is changed by {holder}")
-
-
 def begin(store: Store, loaded: Loaded, before: Preflight, *, store_path: str) -> Optimization:
     """Store a new run.
 
@@ -280,11 +272,14 @@ class _Runner:
         self._tell = tell
         self._log = Log(store, loaded.keys)
         tasks = {task.query_id: task for own in loaded.tasks.values() for task in own}
-        plan = Plan(store.path, run.run_id, config, tasks, loaded.packs, loaded.keys)
+        plan = Plan(
+            store.path, run.run_id, config, tasks, loaded.packs, loaded.keys,
+            settings.audit_key_file,
+        )  # fmt: skip
         models = Models(
             store.path, run.run_id, config.limits,
             prices=Prices(settings.prices, settings.known_prices),
-            timeout_s=config.attempt_timeout,
+            timeout_s=config.attempt_timeout, key_file=settings.audit_key_file,
         )  # fmt: skip
         workers = Workers(
             plan.queue, models, lambda: MemberExecutor(plan, models).begin, count=config.workers
@@ -292,8 +287,9 @@ class _Runner:
         pace = Pace(WATCH_S / 5, None, config.attempt_timeout, config.seconds)
         self._lead = Lead(store, run.run_id, settings, workers, models, pace, show)
         self._learner = Learner(
-            store.path, run.run_id, config, models, loaded.packs, loaded.tasks["train"]
-        )
+            open_at(store.path, key_file=settings.audit_key_file), run.run_id, config, models,
+            loaded.packs, loaded.tasks["train"],
+        )  # fmt: skip
         self._done = {
             (step.phase, step.epoch, step.step): step.content
             for step in store.experience.steps(run.run_id)

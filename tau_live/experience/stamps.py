@@ -7,21 +7,17 @@ Source: Bellare, Canetti and Krawczyk 1996, "Keying hash functions for message a
 chain as Schneier and Kelsey 1999, "Secure audit logs to support computer forensics", section 3.
 """
 
-import hmac
 import json
-from collections.abc import Iterable, Mapping
-from hashlib import sha256
-from pathlib import Path
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from tau_live.core.errors import ConfigError
 from tau_live.core.prompts import canonical_json
 from tau_live.core.sanitize import JsonObject
 from tau_live.experience.records import FIRST_STAMP, KINDS, Chain, Experience, Record
 from tau_live.experience.words import count_words, text_problem
-from tau_live.store.sealing import Sealer, key_in
+from tau_live.store.sealing import Keys
 
 RECORD_DOMAIN = b"tfgrpo.exp.v1\0"
 SIGNATURE = "stamp_signature"
@@ -29,55 +25,6 @@ MAX_WORDS = 32
 """The most words of a lesson and of a summary, whatever the settings."""
 
 MOST_WHEN_WORDS = 16
-
-NO_KEY = "TF-GRPO needs a stamping key: set TAU_LIVE_RL_AUDIT_KEY_FILE."
-
-
-class Keys:
-    """The stamping keys: the newest stamps, all of them verify.
-
-    Args:
-        newest: The key of new records, 16 to 64 bytes.
-        earlier: Those before it.
-
-    Attributes:
-        key_id: The name of the newest; it reveals nothing of the key.
-    """
-
-    def __init__(self, newest: bytes, earlier: Iterable[bytes] = ()) -> None:
-        self._newest = newest
-        self.key_id = Sealer(newest).key_id
-        self._known = {Sealer(key).key_id: key for key in (*earlier, newest)}
-
-    def __repr__(self) -> str:
-        return f"Keys({self.key_id})"
-
-    @classmethod
-    def read(cls, path: Path | None) -> "Keys":
-        """Return the key of a file, and those before it in ``<file>.d/*.key``.
-
-        Raises:
-            ConfigError: No file is set.
-            StoreUnavailableError: A file is no key, or cannot be read.
-        """
-        if path is None:
-            raise ConfigError([NO_KEY])
-        earlier = sorted(path.with_name(f"{path.name}.d").glob("*.key"))
-        return cls(key_in(path), map(key_in, earlier))
-
-    def sign(self, content: bytes) -> str:
-        """Return the HMAC-SHA-256 of some bytes with the newest key, in hex."""
-        return hmac.new(self._newest, content, sha256).hexdigest()
-
-    def is_signed(self, content: bytes, signature: str) -> bool:
-        """Return whether a signature is that of any of the keys."""
-        return any(
-            hmac.compare_digest(hmac.new(key, content, sha256).hexdigest(), signature)
-            for key in self._known.values()
-        )
-
-    def __contains__(self, key_id: object) -> bool:
-        return key_id in self._known
 
 
 class Head(msgspec.Struct, frozen=True):

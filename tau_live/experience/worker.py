@@ -24,11 +24,12 @@ from tau_live.experience.learner import LONGEST_OUTPUT, Attempt
 from tau_live.experience.packs import Pack
 from tau_live.experience.records import Experience, LessonVersion, ToolStat
 from tau_live.experience.rewards import REQUIRED, CheckResult, ground_truth
-from tau_live.experience.stamps import Keys, check_record
+from tau_live.experience.stamps import check_record
 from tau_live.experience.tasks import Task
 from tau_live.prompts.items import Item, ModelArgs, Queue, failure_of, output_of, run_agent
 from tau_live.prompts.models import Models
 from tau_live.store.roles import Store
+from tau_live.store.sealing import Keys
 
 POLL_S = 0.02
 HEARTBEAT_S = 2.0
@@ -66,6 +67,7 @@ class Plan(NamedTuple):
         tasks: Its tasks by query id.
         packs: Its packs by domain.
         keys: The stamping keys, which verify every lesson before it is in a prompt.
+        key_file: The key of the store's seals.
     """
 
     store: Path
@@ -74,13 +76,14 @@ class Plan(NamedTuple):
     tasks: Mapping[str, Task]
     packs: Mapping[str, Pack]
     keys: Keys
+    key_file: Path | None
 
     @property
     def queue(self) -> Queue:
         """Their queue."""
         return Queue(
-            self.store, self.run_id, self.config.limits, source="experience", poll_s=POLL_S,
-            heartbeat_s=HEARTBEAT_S, timeout_s=self.config.attempt_timeout, keeps_texts=True,
+            self.store, self.key_file, self.run_id, self.config.limits, source="experience",
+            poll_s=POLL_S, heartbeat_s=HEARTBEAT_S, timeout_s=self.config.attempt_timeout, keeps_texts=True,
         )  # fmt: skip
 
 

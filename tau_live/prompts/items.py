@@ -63,6 +63,7 @@ class Queue(NamedTuple):
 
     Attributes:
         store: The file of the store.
+        key_file: The key of its seals; ``None`` seals without one.
         run_id: The run, whose id is the name of the queue.
         limits: Its budget.
         source: Who gives the rewards of its items.
@@ -73,6 +74,7 @@ class Queue(NamedTuple):
     """
 
     store: Path
+    key_file: Path | None
     run_id: str
     limits: Limits
     source: str
@@ -321,7 +323,7 @@ class Workers:
 
     def _beat(self) -> None:
         interval_s = self._queue.heartbeat_s
-        with closing(open_at(self._queue.store)) as store:
+        with closing(open_at(self._queue.store, key_file=self._queue.key_file)) as store:
             while not self._stop.wait(interval_s) or self._active:
                 if self._stop.is_set():  # the last items are still worked on
                     time.sleep(min(interval_s, 0.1))
@@ -353,7 +355,7 @@ class _Worker:
     def work(self) -> None:
         """Work on items until the worker is stopped."""
         interval_s = self._queue.poll_s
-        with closing(open_at(self._queue.store)) as store:
+        with closing(open_at(self._queue.store, key_file=self._queue.key_file)) as store:
             while not self._stop.is_set():
                 try:
                     claim = self._claim(store)

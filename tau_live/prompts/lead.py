@@ -145,7 +145,7 @@ class _Keeper:
 
     def _keep(self) -> None:
         renewed = published = led = time.monotonic()
-        with closing(open_at(self._path)) as store:
+        with closing(open_at(self._path, key_file=self._settings.audit_key_file)) as store:
             while not self._stop.wait(WATCH_S):
                 now = time.monotonic()
                 with suppress(TauLiveError):

@@ -124,6 +124,7 @@ class Models:
         limits: Its budget.
         prices: Prices of tokens.
         timeout_s: The longest time for one call.
+        key_file: The key of the store's seals; ``None`` seals without one.
     """
 
     def __init__(
@@ -134,12 +135,13 @@ class Models:
         *,
         prices: Prices,
         timeout_s: float | None,
+        key_file: Path | None = None,
     ) -> None:
         self._run_id = run_id
         self._limits = limits
         self._prices = prices
         self._timeout_s = timeout_s
-        self._store = open_at(store)
+        self._store = open_at(store, key_file=key_file)
         self._using = threading.Lock()
 
     def close(self) -> None:

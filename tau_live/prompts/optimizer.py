@@ -290,7 +290,7 @@ def _count_failure(store: Store, settings: Settings, error: str) -> None:
     keeper.refresh(store.gate)
 
 
-def plan_of(store: Store, run: Optimization, loaded: Loaded) -> Plan:
+def plan_of(store: Store, run: Optimization, loaded: Loaded, settings: Settings) -> Plan:
     """Return what the workers of a run execute."""
     limits = Limits(**run.report["limits"])  # type: ignore[arg-type]
     rows = {mode: {row.index: row for row in own} for mode, own in loaded.rows.items()}
@@ -299,7 +299,9 @@ def plan_of(store: Store, run: Optimization, loaded: Loaded) -> Plan:
         for name, version in run.resources.items()
         if isinstance(version, int)
     }
-    return Plan(store.path, run.run_id, loaded.config, rows, resources, limits)
+    return Plan(
+        store.path, run.run_id, loaded.config, rows, resources, limits, settings.audit_key_file
+    )  # fmt: skip
 
 
 def help_run(
@@ -314,10 +316,10 @@ def help_run(
         raise TauLiveError(f"{run.config_path} has changed since {run.run_id} began")
     if state_now(run)[0] not in LED:
         raise TauLiveError(f"{run.run_id} is {state_now(run)[0]}: there is nothing to work on")
-    plan = plan_of(store, run, loaded)
+    plan = plan_of(store, run, loaded, settings)
     models = Models(
         store.path, run.run_id, plan.limits, prices=prices_of(settings),
-        timeout_s=loaded.config.attempt_timeout_secs,
+        timeout_s=loaded.config.attempt_timeout_secs, key_file=plan.key_file,
     )  # fmt: skip
     workers = Workers(plan.queue, models, lambda: PromptExecutor(plan, models).begin, count=count)
     workers.start()
@@ -342,11 +344,11 @@ class _Leader:
         self._rows = loaded.rows
         self._settings = settings
         self._who = who
-        plan = plan_of(store, run, loaded)
+        plan = plan_of(store, run, loaded, settings)
         self._limits = plan.limits
         self._models = Models(
             store.path, run.run_id, plan.limits, prices=prices_of(settings),
-            timeout_s=self.config.attempt_timeout_secs,
+            timeout_s=self.config.attempt_timeout_secs, key_file=plan.key_file,
         )  # fmt: skip
         workers = Workers(
             plan.queue, self._models, lambda: PromptExecutor(plan, self._models).begin,

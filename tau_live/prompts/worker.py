@@ -46,6 +46,7 @@ class Plan(NamedTuple):
         rows: Its rows, by mode and index.
         resources: The contents of the resources that it began with, by name.
         limits: Its budget.
+        key_file: The key of the store's seals; ``None`` seals without one.
     """
 
     store: Path
@@ -54,13 +55,14 @@ class Plan(NamedTuple):
     rows: Mapping[RolloutMode, Mapping[int, Row]]
     resources: JsonObject
     limits: Limits
+    key_file: Path | None
 
     @property
     def queue(self) -> Queue:
         """Their queue."""
         config = self.config
         return Queue(
-            self.store, self.run_id, self.limits, source="optimize",
+            self.store, self.key_file, self.run_id, self.limits, source="optimize",
             poll_s=config.poll_interval_ms / 1000,
             heartbeat_s=config.heartbeat_interval_ms / 1000,
             timeout_s=config.attempt_timeout_secs, keeps_texts=config.content == "redacted",

@@ -8,10 +8,11 @@ detected. With a key the links are keyed: nobody can make one with the file alon
 Source: Schneier and Kelsey 1999, "Secure audit logs to support computer forensics", section 3.
 """
 
+import hmac
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.errors import ConfigError, StoreUnavailableError
 from tau_live.core.files import OTHERS, make_folders, mode_of, narrow, opened_new
 
 
@@ -131,6 +132,56 @@ class Sealer:
         """Return digest and link of a row that follows the link ``before``."""
         content = _encode((before or b"", kind, row, digest, self.key_id))
         return digest + blake2b(content, key=self._key, digest_size=DIGEST_BYTES).digest()
+
+
+NO_KEY = "TF-GRPO needs a stamping key: set TAU_LIVE_RL_AUDIT_KEY_FILE."
+
+
+class Keys:
+    """The keys that stamp lessons: the newest stamps, all of them verify.
+
+    Args:
+        newest: The key of new records, 16 to 64 bytes.
+        earlier: Those before it.
+
+    Attributes:
+        key_id: The name of the newest; it reveals nothing of the key.
+    """
+
+    def __init__(self, newest: bytes, earlier: Iterable[bytes] = ()) -> None:
+        self._newest = newest
+        self.key_id = Sealer(newest).key_id
+        self._known = {Sealer(key).key_id: key for key in (*earlier, newest)}
+
+    def __repr__(self) -> str:
+        return f"Keys({self.key_id})"
+
+    @classmethod
+    def read(cls, path: Path | None) -> "Keys":
+        """Return the key of a file, and those before it in ``<file>.d/*.key``.
+
+        Raises:
+            ConfigError: No file is set.
+            StoreUnavailableError: A file is no key, or cannot be read.
+        """
+        if path is None:
+            raise ConfigError([NO_KEY])
+        earlier = sorted(path.with_name(f"{path.name}.d").glob("*.key"))
+        return cls(key_in(path), map(key_in, earlier))
+
+    def sign(self, content: bytes) -> str:
+        """Return the HMAC-SHA-256 of some bytes with the newest key, in hex."""
+        return hmac.new(self._newest, content, sha256).hexdigest()
+
+    def is_signed(self, content: bytes, signature: str) -> bool:
+        """Return whether a signature is that of any of the keys."""
+        return any(
+            hmac.compare_digest(hmac.new(key, content, sha256).hexdigest(), signature)
+            for key in self._known.values()
+        )
+
+    def __contains__(self, key_id: object) -> bool:
+        return key_id in self._known
 
 
 def digest_of(*parts: object) -> bytes:

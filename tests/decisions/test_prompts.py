@@ -101,7 +101,7 @@ def test_an_empty_prompt_is_no_option(store: SqliteStore) -> None:
 def test_only_the_point_prompt_can_have_options_from_resources() -> None:
     with pytest.raises(SettingsError, match="only decision 'prompt'"):
         DeclaredDecision(point="model", options_from="resources")
-    with pytest.raises(SettingsError, match="resources, or resources:KEY"):
+    with pytest.raises(SettingsError, match="resources, resources:KEY or experience:DOMAIN"):
         DeclaredDecision(point="prompt", options_from="elsewhere")
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from tau_live.core.prompts import canonical_json
 from tau_live.experience.records import FIRST_STAMP
-from tau_live.experience.stamps import Keys, stamp
+from tau_live.experience.stamps import stamp
+from tau_live.store.sealing import Keys
 
 K = bytes(range(32))
 KEYS = Keys(K)

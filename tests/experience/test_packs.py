@@ -19,7 +19,7 @@ from tau_live.experience.packs import (
     stamp_of,
     stamp_pack,
 )
-from tau_live.experience.stamps import Keys
+from tau_live.store.sealing import Keys
 from tests.experience.lessons import KEYS
 
 FILES = {

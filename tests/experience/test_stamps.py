@@ -8,7 +8,8 @@ import pytest
 
 from tau_live.core.errors import ConfigError
 from tau_live.experience.records import Experience, line_of, to_json
-from tau_live.experience.stamps import NO_KEY, ChainCheck, Head, Keys, check_record, stamp
+from tau_live.experience.stamps import ChainCheck, Head, check_record, stamp
+from tau_live.store.sealing import NO_KEY, Keys
 from tests.experience.lessons import BASE, KEYS, LESSONS, K, chained, texts
 
 STAMPS = [

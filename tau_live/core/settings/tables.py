@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from tau_live.core.errors import SettingsError, pass_on
+from tau_live.core.pools import resource_of_domain
 from tau_live.core.settings.kinds import (
     FLAG,
     NAMES,
@@ -252,6 +253,7 @@ DEFAULT_KEY = "system_prompt"
 """The resource that holds the prompt, where no other is named."""
 
 RESOURCES = "resources"
+EXPERIENCE = "experience"
 """Where the options of a prompt come from that is optimized."""
 
 
@@ -315,10 +317,12 @@ def _nevers(raw: object) -> tuple[Never, ...] | None:
 
 
 def _source(raw: object) -> str | None:
-    if not isinstance(raw, str) or not raw.startswith(RESOURCES):
+    if not isinstance(raw, str):
         return None
-    key = raw.removeprefix(RESOURCES)
-    return raw if not key or (key.startswith(":") and key[1:].strip()) else None
+    kind, colon, name = raw.partition(":")
+    if kind == EXPERIENCE:
+        return raw if name.strip() else None
+    return raw if kind == RESOURCES and bool(colon) == bool(name.strip()) else None
 
 
 def _is_model(value: object) -> bool:
@@ -378,8 +382,15 @@ class DeclaredDecision:
     )
     options_from: str | None = setting(
         None,
-        optional(checked_kind("resources, or resources:KEY", _source)),
-        "Further options of the point prompt: the prompts that `tau-live optimize` adopted.",
+        optional(checked_kind("resources, resources:KEY or experience:DOMAIN", _source)),
+        "Further options of the point prompt: the prompts that `tau-live optimize` adopted, or the "
+        "pool of lessons that `tau-live experience ship` put into service.",
+    )
+    model: str | None = setting(
+        None,
+        optional(checked_kind("a text", lambda raw: raw if isinstance(raw, str) else None)),
+        "The model that the host uses, as runs of lessons name it; pools of another are not "
+        "offered.",
     )
 
     def __post_init__(self) -> None:
@@ -413,7 +424,8 @@ class DeclaredDecision:
         """The resource whose adopted prompts are options; ``None`` if none is."""
         if self.options_from is None:
             return None
-        return self.options_from.removeprefix(RESOURCES).removeprefix(":") or DEFAULT_KEY
+        kind, _, name = self.options_from.partition(":")
+        return resource_of_domain(name) if kind == EXPERIENCE else name or DEFAULT_KEY
 
     def allowed_options(self, context: Mapping[str, object]) -> list[str]:
         """Return the options that may be offered in a context."""

@@ -183,7 +183,7 @@ def _publish_incumbent(
     if incumbent is None:
         return
     meta = {"prompt_version": incumbent.version, "rolled_back_at": now}
-    prompts.resources.publish({key: incumbent.text, META + key: meta}, at=now)
+    prompts.resources.publish({key: incumbent.content, META + key: meta}, at=now)
 
 
 def published_states(live: Store, settings: Settings) -> dict[str, str]:
