@@ -35,6 +35,10 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _TASK_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
+PACE = frozenset({"workers", "capacity"})
+"""What changes how fast a run is, and nothing that it finds."""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a run.
 
@@ -127,8 +131,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The digest of all of it, SHA-256 in hex."""
-        return sha256(canonical_json(self.plain)).hexdigest()
+        """The digest of all but how many attempts are under way, SHA-256 in hex."""
+        known = {key: value for key, value in self.plain.items() if key not in PACE}
+        return sha256(canonical_json(known)).hexdigest()
 
     @property
     def plain(self) -> JsonObject:

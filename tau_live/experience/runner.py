@@ -198,13 +198,15 @@ def begin(store: Store, loaded: Loaded, before: Preflight, *, store_path: str) -
 
 
 def resume(store: Store, run: Optimization, loaded: Loaded) -> Optimization:
-    """Take over a run that was interrupted.
+    """Take over a run that was interrupted; one that is completed stays as it is.
 
     Raises:
         TauLiveError: It is in another state, or something differs from what it began with.
         LeaseLostError: Another process leads it.
     """
     state, why = state_now(run)
+    if state is OptimizationState.COMPLETED:  # perhaps its process died before it wrote its files
+        return run
     if state is not OptimizationState.FAILED or why not in RESUMABLE:
         raise TauLiveError(f"cannot resume a run that is {state}")
     known, now = run.report["inputs"], loaded.inputs
@@ -223,11 +225,21 @@ def resume(store: Store, run: Optimization, loaded: Loaded) -> Optimization:
             run.run_id, states=[run.state], state=OptimizationState.RUNNING, owner=this_process(),
             reason_code=None, error=None, ended_at=None, tokens_reserved=0, usd_reserved=0.0,
         )  # fmt: skip
+        _forgive(store, run.run_id)
         store.queue.expire()
         resumed = run.report.get("resumed")
         times = [*(resumed if isinstance(resumed, list) else []), now_ms()]
         store.optimizations.amend_report(run.run_id, resumed=times, crashed=why == OWNER_DIED)
     return store.optimizations.run(run.run_id)
+
+
+def _forgive(store: Store, run_id: str) -> None:
+    """Let attempts that died with the process of a run count for nothing."""
+    for id_ in store.optimizations.open_items(run_id):
+        rollout = store.rollouts.rollout(id_)
+        most = rollout.attempt_count + MAX_ATTEMPTS
+        config = msgspec.structs.replace(rollout.config, max_attempts=most)
+        store.queue.amend(msgspec.structs.replace(rollout, config=config))
 
 
 def lead(
@@ -307,7 +319,8 @@ class _Runner:
     def lead(self) -> Optimization:
         """Lead the run to its end."""
         try:
-            self._lead.to_end(self._phases, at_stop=self._stopped, failures={})
+            if self._store.optimizations.state(self._run_id) is not OptimizationState.COMPLETED:
+                self._lead.to_end(self._phases, at_stop=self._stopped, failures={})
         finally:
             self._write()
             self._store.leases.release(LEASE, this_process())

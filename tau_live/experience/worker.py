@@ -83,7 +83,8 @@ class Plan(NamedTuple):
         """Their queue."""
         return Queue(
             self.store, self.key_file, self.run_id, self.config.limits, source="experience",
-            poll_s=POLL_S, heartbeat_s=HEARTBEAT_S, timeout_s=self.config.attempt_timeout, keeps_texts=True,
+            poll_s=POLL_S, heartbeat_s=HEARTBEAT_S, timeout_s=self.config.attempt_timeout,
+            keeps_texts=True,
         )  # fmt: skip
 
 

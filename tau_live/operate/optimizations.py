@@ -101,8 +101,11 @@ def budget_of(run: Optimization) -> JsonObject:
     """Return what a run has used and reserved, and its limits."""
     limits, configured = run.report.get("limits"), run.config.get("budget")
     seconds = configured.get("seconds") if isinstance(configured, dict) else None
+    known = dict(limits) if isinstance(limits, dict) else {}
+    if not known.get("tools"):
+        known.pop("tools", None)
     return {
-        "limits": {**(limits if isinstance(limits, dict) else {}), "seconds": seconds},
+        "limits": {**known, "seconds": seconds},
         "calls": run.calls,
         "rollouts": run.rollouts,
         "tokens": run.tokens,

@@ -189,6 +189,7 @@ def limits_of(config: "OptimizationConfig", before: Preflight) -> Limits:
         rollouts=budget.rollouts,
         tokens=budget.tokens,
         usd=budget.usd,
+        tools={name: ceiling.model_dump() for name, ceiling in budget.tools.items()},
     )
 
 

@@ -129,6 +129,15 @@ class Adoption(BaseModel):
     )
 
 
+class ToolCeiling(BaseModel):
+    """The ceiling of one tool, as far as agents call it by ``item.tool``."""
+
+    model_config = STRICT
+
+    calls: Annotated[int, Field(ge=0)] | None = Field(default=None, description="Calls.")
+    usd: NonNegative | None = Field(default=None, description="US dollars.")
+
+
 class Budget(BaseModel):
     """The budget of a run; ``None`` is no bound."""
 
@@ -141,6 +150,7 @@ class Budget(BaseModel):
     )
     rollouts: Count | None = Field(default=None, description="Executed items.")
     seconds: Amount | None = Field(default=None, description="Seconds that it is led.")
+    tools: dict[str, ToolCeiling] = Field(default={}, description="Ceilings of tools, by name.")
 
 
 class SafetyReward(BaseModel):
