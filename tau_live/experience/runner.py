@@ -308,7 +308,9 @@ class _Runner:
         }
         known = run.report.get("best")
         self._best = (
-            msgspec.convert(known, _Best, strict=False) if known is not None else self._candidate()
+            msgspec.convert(known, _Best, strict=False)
+            if known is not None
+            else self._candidate()[0]
         )
         self._rejected = 0
 
@@ -670,30 +672,31 @@ class _Runner:
 
     # Gates
 
-    def _candidate(self) -> _Best:
-        """Return the pool in force, and what its prompts hold."""
+    def _candidate(self) -> tuple[_Best, bool]:
+        """Return the pool in force with its prompts, and whether a lesson of it does not help."""
         pool, effects = self._log.in_force(), self._log.effects()
-        taken = {
-            domain: choose(pool, self._rules(domain), effects).taken
-            for domain in self._loaded.packs
+        choices = {
+            domain: choose(pool, self._rules(domain), effects) for domain in self._loaded.packs
         }
-        return _Best(
+        best = _Best(
             self._log.pool.version,
-            {domain: _versions(own) for domain, own in taken.items()},
-            {domain: block_of(own) for domain, own in taken.items()},
+            {domain: _versions(choice.taken) for domain, choice in choices.items()},
+            {domain: block_of(choice.taken) for domain, choice in choices.items()},
         )
+        return best, any("below_min_score" in each.others.values() for each in choices.values())
 
     def _validate(self, epoch: int, step: int) -> None:
         """Keep the pool if it is no worse than the best so far on tasks that teach nothing."""
         began, tasks = time.monotonic(), self._loaded.tasks["validation"]
-        candidate, used = self._candidate(), list[Attempt]()
+        (candidate, is_doubtful), used = self._candidate(), list[Attempt]()
         verdict: Verdict | None = None
         scores: dict[str, float] = {}
         if candidate.blocks != self._best.blocks and tasks:
             before = self._measure("validation", tasks, self._best, used)
             scores = self._measure("validation", tasks, candidate, used)
             verdict = accept(before, scores, margin=self._config.accept_margin)
-        gate = "accepted" if verdict is None else verdict.decision
+        same = "unchanged" if is_doubtful else "accepted"
+        gate = same if verdict is None else verdict.decision
         place = Place(self._run_id, epoch, step)
         with self._store.begin():
             if gate == "accepted" and candidate != self._best:
@@ -704,7 +707,7 @@ class _Runner:
                 self._store.optimizations.amend_report(
                     self._run_id, best=msgspec.to_builtins(candidate)
                 )
-            rejected = 0 if gate == "accepted" else self._rejected + 1
+            rejected = 0 if gate == "accepted" else self._rejected + (gate == "rejected")
             if rejected >= REJECTED_IN_A_ROW:
                 self._roll_back(f"{rejected} pools in a row were not accepted", place)
                 rejected = 0
