@@ -43,6 +43,7 @@ from tau_live.store.roles import Store
 if TYPE_CHECKING:
     from tau_live.experience.log import Change, Log
     from tau_live.experience.runner import Loaded, Preflight
+    from tau_live.experience.tasks import Split
     from tau_live.store.sealing import Keys
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -179,7 +180,7 @@ def run(
 
 def start_lessons(
     *, path: Path, dry_run: bool, resumed: str | None, as_json: bool,
-    given: Mapping[str, object] = MappingProxyType({}),
+    given: Mapping[str, str | None] = MappingProxyType({}),
 ) -> None:  # fmt: skip
     """Run groups of attempts, or resume a run.
 
@@ -187,8 +188,7 @@ def start_lessons(
         TauLiveError: Lessons are off, or something that they need is missing.
     """
     switched_on_or_refuse()
-    values = {key.replace("_", "-"): value for key, value in given.items() if value}
-    _run(values, path=path, dry_run=dry_run, resumed=resumed, as_json=as_json)
+    _run(_values(given), path=path, dry_run=dry_run, resumed=resumed, as_json=as_json)
 
 
 def _run(
@@ -206,10 +206,7 @@ def _run(
         _print_preflight(loaded, before, as_json=as_json)
         return
     with interrupting(), _storing(settings, create=True) as store:
-        for stop in stops(store, settings):
-            if stop.startswith(("the kill switch", "the gate")):
-                click.echo(f"tau-live: {printable(suggest(stop))}", err=True)
-                raise click.exceptions.Exit(STOPPED)
+        _refuse_if_stopped(store, settings)
         if resumed is not None:
             run = resume(store, run_of(store, resumed), loaded)
         else:
@@ -218,9 +215,7 @@ def _run(
             run = begin(store, loaded, before, store_path=str(path))
         run = _lead(store, settings, run, loaded, as_json=as_json)
         _print_run(store, run, loaded, as_json=as_json)
-    if run.state is not OptimizationState.COMPLETED:
-        why = ": ".join(str(part) for part in (run.reason_code, run.error) if part)
-        raise OneLineError(f"{run.run_id} {run.state}: {why}")
+    _fail_unless_completed(run)
 
 
 def _load(settings: Settings, given: Mapping[str, object]) -> "Loaded":
@@ -335,6 +330,68 @@ def _print_run(store: Store, run: Optimization, loaded: "Loaded", *, as_json: bo
     click.echo(f"manifest: {report['manifest']}")
     if report["ship"] == "shipped":
         click.echo(suggest("`tau-live experience ship --reason TEXT` offers it to live agents"))
+
+
+@click.command(
+    "eval",
+    epilog=epilog(
+        "experience eval",
+        "tau-live experience eval --split test",
+        "tau-live experience eval --pool E-4f53cda18c2b",
+    ),
+)
+@_options
+@click.option(
+    "--split",
+    type=click.Choice(["train", "validation", "test", "transfer"]),
+    default="validation",
+    show_default=True,
+    help="The tasks.",
+)
+@click.option("--pool", "version", metavar="POOL", help="A pool.  [default: the one in force]")
+@store_option
+@json_option
+def evaluate(
+    *, split: "Split", version: str | None, path: Path, as_json: bool, **given: str | None
+) -> None:
+    """Measure a pool on the tasks of a split; nothing is learned."""
+    from tau_live.experience.log import Log
+    from tau_live.experience.runner import Evaluation, begin, preflight
+    from tau_live.prompts.budget import Prices
+
+    switched_on_or_refuse()
+    sys.path.insert(0, "")
+    settings = settings_of(path, changes=True)
+    loaded = _load(settings, _values(given))
+    _check_models(loaded)
+    with interrupting(), _storing(settings, create=True) as store:
+        _refuse_if_stopped(store, settings)
+        pool = version or Log(store, loaded.keys).pool.version
+        before = preflight(loaded, Prices(settings.prices, settings.known_prices))
+        run = begin(store, loaded, before, store_path=str(path), evaluation=Evaluation(split, pool))
+        run = _lead(store, settings, run, loaded, as_json=as_json)
+        steps = [*store.experience.steps(run.run_id)]
+    if as_json:
+        figures = steps[0].content["row"] if steps else None
+        print_json({"run_id": run.run_id, "state": run.state.value, "figures": figures})
+    _fail_unless_completed(run)
+
+
+def _values(given: Mapping[str, str | None]) -> dict[str, object]:
+    return {key.replace("_", "-"): value for key, value in given.items() if value}
+
+
+def _refuse_if_stopped(store: Store, settings: Settings) -> None:
+    for stop in stops(store, settings):
+        if stop.startswith(("the kill switch", "the gate")):
+            click.echo(f"tau-live: {printable(suggest(stop))}", err=True)
+            raise click.exceptions.Exit(STOPPED)
+
+
+def _fail_unless_completed(run: Optimization) -> None:
+    if run.state is not OptimizationState.COMPLETED:
+        why = ": ".join(str(part) for part in (run.reason_code, run.error) if part)
+        raise OneLineError(f"{run.run_id} {run.state}: {why}")
 
 
 @click.command(epilog=epilog("experience status", "tau-live experience status --json | jq .phase"))
@@ -895,8 +952,8 @@ def demo(*, path: Path, as_json: bool) -> None:
 
 
 for command in (
-    run, status, *map(_controls, ("pause", "resume", "cancel")), list_, show, history, diff, verify,
-    quarantine, export, import_, prune, rollback, ship, withdraw, pack, demo,
+    run, evaluate, status, *map(_controls, ("pause", "resume", "cancel")), list_, show, history,
+    diff, verify, quarantine, export, import_, prune, rollback, ship, withdraw, pack, demo,
 ):  # fmt: skip
     experience.add_command(command)
 for command in (quarantine_list, drop, restamp):

@@ -615,6 +615,51 @@ BENCH_PUBLICATION: Mapping[str, Keys] = {
 """The keys of the commands of ``tau-live bench`` that publish, archive and delete."""
 
 
+EXPERIENCE_RUN: Keys = {
+    "run_id": "the run",
+    "state": "its state",
+    "reason_code": "why it ended or waits; null if there is no more to say",
+    "error": "the error that ended it",
+    "phase": "its phase",
+    "epochs": "epochs that have begun",
+    "steps": "steps that have ended",
+    "ship": "shipped, unproven or smoke; null before its test",
+    "pool_version": "the best pool; null before its test",
+    "test**": "the figures of the test",
+    "budget**": "what was used and reserved, and the limits",
+    "preflight**": "the most that it takes",
+    "manifest": "its manifest; null where only the store is read",
+}
+LESSON: Keys = {
+    "schema_version": "1",
+    "id": "the lesson",
+    "version": "from 1",
+    "run_id": "the run that it comes from",
+    "epoch": "its epoch",
+    "group_id": "the group of the first support",
+    "domain": "the domain of its pack",
+    "kind": "do or avoid",
+    "when": "the condition",
+    "summary32": "the lesson",
+    "words": "how many words it has",
+    "reward**": "of the attempt that supports it best",
+    "tool_stats**": "the tools of that attempt",
+    "support**": "the tasks that support it",
+    "parents**": "the versions that it was made from",
+    "pack_digest": "the pack that it was learned with",
+    "model_id": "the model that it was learned with",
+    "created_unix_ms": "when it was made",
+    "key_id": "the key of its stamp",
+    "prev_stamp": "the stamp before it in its chain",
+    "stamp_signature": "its stamp",
+    "in_force": "whether this version is in the pool",
+    "exposures": "groups whose prompt held it",
+    "withheld": "groups that it was left out of to measure it",
+    "uplift": "its measured effect, in units of score; null if unknown",
+    "interval**": "the interval of that at 95 %",
+    "harm": "the probability that the effect is below 0; null if unknown",
+}
+
 KEYS: Mapping[str, Keys] = {
     **BENCH_PUBLICATION,
     "bench summary": {
@@ -682,6 +727,90 @@ KEYS: Mapping[str, Keys] = {
         "resource": "the resource, or the point of a run's policy",
         "version": "the number of its version in force now",
         "text": "the prompt that is in force now; null for a policy",
+    },
+    **{f"experience {verb}": EXPERIENCE_RUN for verb in ("run", "status")},
+    "start": EXPERIENCE_RUN,
+    "experience eval": {
+        "run_id": "the run",
+        "state": "its state",
+        "figures**": "mean, interval, tokens and cost",
+    },
+    **{
+        f"experience {verb}": {
+            "run_id": "the run",
+            "state": "its state now",
+            "idempotent": "whether it had it before",
+            "audit_seq": "the number of the line of the audit",
+        }
+        for verb in ("pause", "resume", "cancel")
+    },
+    "experience list": {
+        "pool_version": "the pool in force",
+        **{f"lessons[].{key}": meaning for key, meaning in LESSON.items()},
+    },
+    "experience show": {**LESSON, "operations**": "what was done with it, in order"},
+    "experience history": {
+        **{f"versions[].{key}": meaning for key, meaning in LESSON.items()},
+        "operations**": "what was done with it, in order",
+    },
+    "experience diff": {
+        "before": "a version of the pool",
+        "after": "another",
+        "lessons[].id": "a lesson that differs",
+        "lessons[].before": "its version before; null if it was not in the pool",
+        "lessons[].after": "its version after; null if it is not in the pool",
+        "lessons[].text": "its text",
+    },
+    "experience verify": {
+        "valid": "whether nothing is wrong",
+        "heads**": "the end of each chain: keep it elsewhere",
+        "faults**": "records that cannot be trusted, by chain and reason",
+        "cut**": "chains that lack the head that was kept",
+        "refused**": "operations that do not fit the pool",
+        "pool_version": "the pool in force",
+        "lessons": "how many lessons it has",
+        "quarantined": "records in quarantine",
+    },
+    "experience quarantine list": {
+        "records[].seq": "its number in the quarantine",
+        "records[].lesson_seq": "its number among the records of all chains",
+        "records[].chain": "its chain",
+        "records[].name": "what no two records of the chain share",
+        "records[].content": "the record",
+        "records[].reason": "why it is there",
+        "records[].at": "since when; epoch seconds",
+        "records[].state": "held, dropped or restamped",
+    },
+    "experience quarantine drop": {"number": "its number", "state": "dropped"},
+    "experience quarantine restamp": {
+        "number": "its number",
+        "record": "the record that was stamped",
+        "state": "restamped",
+    },
+    **{f"experience {verb}": {"files**": "records by file"} for verb in ("export", "import")},
+    **{
+        f"experience {verb}": {"pool_version": "the pool in force now"}
+        for verb in ("prune", "rollback")
+    },
+    "experience ship": {"run_id": "the run", "resources**": "the resources that were published"},
+    "experience withdraw": {"pool_version": "the pool", "state": "withdrawn"},
+    "experience pack init": {"folder": "the folder", "domain": "its domain"},
+    **{
+        f"experience pack {verb}": {
+            "id": "its name",
+            "domain": "its domain",
+            "digest": "of all of it",
+            "stamp": "its stamp",
+        }
+        for verb in ("stamp", "check")
+    },
+    "experience demo": {
+        "run_id": "the run",
+        "ship": "what the test has proven",
+        "test**": "the figures of the test",
+        "epochs**": "the figures of epochs and gates",
+        "lessons**": "every lesson",
+        "live**": "how a live agent fares with and without the pool",
     },
     "status": STATUS,
     "top": {**STATUS, "problem": "why the store cannot be read; then only at and store are given"},

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -52,14 +53,22 @@ def read_heads(path: Path) -> dict[Chain, Head]:
 def verify(store: Store, keys: Keys, kept: Mapping[Chain, Head]) -> JsonObject:
     """Return what is wrong with the chains, and how they end; nothing is changed.
 
+    Records in quarantine that an operator has dropped or stamped anew are settled.
+
     Args:
         store: The store.
         keys: The stamping keys.
         kept: Heads that were kept elsewhere: they show a cut-off end.
     """
     log = Log(store, keys, kept=kept, repairs=False)
-    faults = {chain: dict(log.faults[chain]) for chain in CHAINS if log.faults[chain]}
-    held = [each for each in store.experience.quarantine() if each.state == "held"]
+    known = store.experience.quarantine()
+    settled = Counter((each.chain, each.reason) for each in known if each.state != "held")
+    faults = {
+        chain: {why: left for why, n in own.items() if (left := n - settled[chain, why]) > 0}
+        for chain, own in log.faults.items()
+    }
+    faults = {chain: own for chain, own in faults.items() if own}
+    held = [each for each in known if each.state == "held"]
     refused = [{"seq": seq, "reason": reason} for seq, reason in log.pool.refused]
     return {
         "valid": not faults and not log.cut and not refused,

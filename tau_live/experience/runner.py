@@ -16,8 +16,8 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders, write_whole
 from tau_live.core.processes import this_process
 from tau_live.core.prompts import canonical_json
+from tau_live.core.records import ITEM, Rollout, RolloutConfig, RolloutMode, RolloutQuery
 from tau_live.core.records import Attempt as StoredAttempt
-from tau_live.core.records import Rollout, RolloutConfig, RolloutMode, RolloutQuery
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.experience.config import Config, Read
@@ -34,7 +34,7 @@ from tau_live.experience.pool import EMPTY
 from tau_live.experience.reconcile import Edit, Known, Reconciled, reconcile
 from tau_live.experience.records import Experience, LessonVersion
 from tau_live.experience.rewards import is_informative, ranked
-from tau_live.experience.tasks import SPLITS, Task, Tasks, digest_of_split, load_tasks
+from tau_live.experience.tasks import SPLITS, Split, Task, Tasks, digest_of_split, load_tasks
 from tau_live.experience.words import count_words
 from tau_live.experience.worker import HEARTBEAT_S, Assignment, MemberExecutor, Plan
 from tau_live.operate.optimizations import OWNER_DIED, state_now
@@ -43,6 +43,7 @@ from tau_live.prompts.control import RESUMABLE
 from tau_live.prompts.items import SILENT_AFTER, Workers
 from tau_live.prompts.lead import WATCH_S, Lead, Pace, Show, take_lead
 from tau_live.prompts.models import Models
+from tau_live.rl.paired import t_interval
 from tau_live.store.opening import open_at
 from tau_live.store.records import Condition, Optimization, OptimizationState, StepRow
 from tau_live.store.roles import Store
@@ -58,6 +59,7 @@ MODES = {
     "train": RolloutMode.TRAIN,
     "validation": RolloutMode.VAL,
     "test": RolloutMode.TEST,
+    "eval": RolloutMode.VAL,
 }
 NO_STUDY = Study({}, [], 0, Counter())
 
@@ -166,15 +168,40 @@ def preflight(loaded: Loaded, prices: Prices) -> Preflight:
     )  # fmt: skip
 
 
-def begin(store: Store, loaded: Loaded, before: Preflight, *, store_path: str) -> Optimization:
+class Evaluation(msgspec.Struct, frozen=True):
+    """What a run measures that learns nothing.
+
+    Attributes:
+        split: The tasks.
+        pool: The version of the pool.
+    """
+
+    split: Split
+    pool: str
+
+
+def begin(
+    store: Store, loaded: Loaded, before: Preflight, *, store_path: str,
+    evaluation: Evaluation | None = None,
+) -> Optimization:  # fmt: skip
     """Store a new run.
+
+    Args:
+        store: The store.
+        loaded: Everything that it needs.
+        before: What it takes at most.
+        store_path: The store as the command was given it.
+        evaluation: What it measures, if it learns nothing.
 
     Raises:
         LeaseLostError: Another run changes the pool.
+        PoolError: The pool to be measured is not known.
     """
     take_pool(store)
     log = Log(store, loaded.keys)
     config = loaded.config
+    if evaluation is not None:
+        log.pool.of(evaluation.pool)
     return store.optimizations.create(
         Optimization(
             run_id="",
@@ -192,6 +219,7 @@ def begin(store: Store, loaded: Loaded, before: Preflight, *, store_path: str) -
                 "limits": config.limits._asdict(),
                 "preflight": before._asdict(),
                 "heads": {chain: msgspec.to_builtins(head) for chain, head in log.heads.items()},
+                "evaluation": msgspec.to_builtins(evaluation),
             },
         )
     )
@@ -306,6 +334,7 @@ class _Runner:
             (step.phase, step.epoch, step.step): step.content
             for step in store.experience.steps(run.run_id)
         }
+        self._evaluation = msgspec.convert(run.report.get("evaluation"), Evaluation | None)
         known = run.report.get("best")
         self._best = (
             msgspec.convert(known, _Best, strict=False)
@@ -334,6 +363,11 @@ class _Runner:
 
     def _phases(self) -> None:
         config = self._config
+        if self._evaluation is not None:
+            self._lead.begin_phase("eval")
+            self._evaluate(self._evaluation)
+            self._lead.complete()
+            return
         self._store.optimizations.amend_report(self._run_id, best=msgspec.to_builtins(self._best))
         for epoch in range(1, config.epochs + 1):
             drawn = draws(
@@ -489,7 +523,7 @@ class _Runner:
                     own = wanted[id_]
                     self._store.queue.enqueue(
                         Rollout(
-                            rollout_id=id_, name=KIND, mode=MODES[own.phase], queue=self._run_id,
+                            rollout_id=id_, name=ITEM, mode=MODES[own.phase], queue=self._run_id,
                             config=retries, metadata=msgspec.to_builtins(own),
                         )
                     )  # fmt: skip
@@ -778,6 +812,42 @@ class _Runner:
         why = "" if verdict is None else f", {_because(verdict)}"
         self._tell(f"test: {'the best pool is empty' if is_empty else decision}{why}")
 
+    def _evaluate(self, evaluation: Evaluation) -> None:
+        """Measure a pool on the tasks of a split; nothing is learned."""
+        began, used = time.monotonic(), list[Attempt]()
+        effects = self._log.effects()
+        pool = [self._log.lessons[item] for item in self._log.pool.of(evaluation.pool).items()]
+        taken = {
+            domain: choose(pool, self._rules(domain), effects).taken
+            for domain in self._loaded.packs
+        }
+        measured = _Best(
+            evaluation.pool,
+            {domain: _versions(own) for domain, own in taken.items()},
+            {domain: block_of(own) for domain, own in taken.items()},
+        )
+        tasks = self._loaded.tasks[evaluation.split]
+        scores = self._measure("eval", tasks, measured, used)
+        row = {
+            **self._row("eval", 0, 0),
+            "split": evaluation.split,
+            "tasks": len(tasks),
+            "mean_gt": fmean(scores.values()) if scores else None,
+            "interval": t_interval([*scores.values()]) if len(scores) > 1 else None,
+            "gate": None,
+            **evaluation_figures(used),
+            "wall_ms": round(1000 * (time.monotonic() - began)),
+            **self._pool_figures(),
+            "pool_version": evaluation.pool,
+        }
+        content: JsonObject = {
+            "row": row, "seq": self._log.seq, "scores": scores,
+            "injected": msgspec.to_builtins(measured.injected),
+        }  # fmt: skip
+        self._keep(StepRow("eval", 0, 0, content))
+        mean = row["mean_gt"]
+        self._tell(f"{evaluation.split}: mean {'unknown' if mean is None else format(mean, '.3f')}")
+
     def _prune_unused(self, place: Place) -> None:
         """Prune what was measured to harm, and is in no prompt of the best pool."""
         used = {id_ for injected in self._best.injected.values() for id_, _ in injected}
@@ -977,7 +1047,11 @@ def _epoch_rows(steps: Sequence[StepRow], per_epoch: int) -> Iterator[JsonObject
         before = {**epoch_row(own, before), "gate": gates[-1]["gate"]}
         yield before
         yield _without_step(gates[-1])
-    yield from (_without_step(_plain(s.content["row"])) for s in steps if s.phase == "test")
+    yield from (
+        _without_step(_plain(each.content["row"]))
+        for each in steps
+        if each.phase in {"test", "eval"}
+    )
 
 
 def _without_step(row: JsonObject) -> JsonObject:

@@ -40,6 +40,21 @@ CHANGING = {
     "bench publish": ["bench", "publish", __file__],
     "bench archive": ["bench", "archive"],
     "bench gc": ["bench", "gc"],
+    "start": ["start", "--pipeline", "tfgrpo-learning"],
+    "experience run": ["experience", "run"],
+    "experience eval": ["experience", "eval"],
+    "experience import": ["experience", "import", "."],
+    "experience prune": ["experience", "prune", "x-000001", "--reason", "why"],
+    "experience rollback": ["experience", "rollback", "--to", "E-1", "--reason", "why"],
+    "experience withdraw": ["experience", "withdraw", "E-1", "--reason", "why"],
+    **{
+        f"experience {verb}": ["experience", verb, "--reason", "why"]
+        for verb in ("pause", "resume", "cancel", "ship")
+    },
+    **{
+        f"experience quarantine {verb}": ["experience", "quarantine", verb, "1", "--reason", "why"]
+        for verb in ("drop", "restamp")
+    },
     "optimize status": ["optimize", "status"],
     "optimize worker": ["optimize", "worker"],
 }
@@ -49,6 +64,10 @@ ONLY_READING = {
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
     "evaluate", "power", "export", "config", "verify", "doctor", "report", "init",
     "alerts list", "alerts test", "metrics", "completion",
+    *(f"experience {verb}" for verb in (
+        "status", "list", "show", "history", "diff", "verify", "quarantine list", "export",
+        "pack init", "pack stamp", "pack check", "demo",
+    )),
     "optimize list", "optimize show", "optimize prompts", "optimize aliases",
     *(f"bench {verb}" for verb in (
         "suite list", "suite check", "freeze", "run", "compare", "prove", "demo", "validate",
@@ -76,6 +95,7 @@ def test_what_nobody_may_do_is_refused_and_changes_nothing(
         *CHANGING[command],
         *("--store", filled),
         TAU_LIVE_RL="1", TAU_LIVE_RL_ACCESS=str(denying), TAU_LIVE_RL_PRINCIPAL="team:night",
+        FEATURE_TFGRPO_GROUP="1",
     )  # fmt: skip
 
     assert result.exit_code == 1

@@ -43,7 +43,12 @@ EVERY = dict(walked(main, "tau-live"))
 
 WITHOUT_STORE = (
     "tau-live run", "tau-live autostart", "tau-live init", "tau-live completion", "tau-live power",
-    "tau-live optimize worker", "tau-live optimize aliases", "tau-live bench suite",
+    "tau-live optimize worker", "tau-live optimize aliases", "tau-live start",
+    *(f"tau-live experience {verb}" for verb in (
+        "run", "eval", "quarantine", "import", "pack", "pack init", "pack stamp", "pack check",
+        "demo",
+    )),
+    "tau-live bench suite",
     *(f"tau-live bench {verb}" for verb in (
         "suite list", "suite check", "compare", "report", "summary", "repeatability", "demo",
         "drill", "ops", "gate", "template",

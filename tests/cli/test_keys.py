@@ -78,8 +78,11 @@ BENCH = {f"bench {verb}" for verb in (
     "freeze", "run", "compare", "prove", "demo", "report", "validate", "summary", "repeatability",
     "publish", "archive", "gc", "index", "drill", "ops", "gate",
 )}  # fmt: skip
-ELSEWHERE = {"policy undo", "report", *BENCH}
-"""Need a store that has learned, or a run: ``test_report`` and ``test_bench`` have their keys."""
+ELSEWHERE = {
+    "policy undo", "report", "start", *BENCH,
+    *(key for key in KEYS if key.startswith("experience ")),
+}  # fmt: skip
+"""Need a store that has learned, or a run: the tests of these commands have their keys."""
 
 
 TASKS = {

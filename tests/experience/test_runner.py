@@ -21,6 +21,8 @@ from tau_live.store.records import OptimizationState
 from tests.experience import world
 from tests.experience.world import RULE, World
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _no_calls() -> Iterator[None]:
@@ -33,7 +35,6 @@ def roles() -> Counter[str]:
     return Counter(role for role, *_ in world.calls)
 
 
-@pytest.mark.slow
 def test_a_hidden_rule_is_found_kept_and_proven(tmp_path: Path) -> None:
     own = World(tmp_path, "ruled", sizes=(40, 100, 200), sample_size=40, workers=8)
 
@@ -48,14 +49,12 @@ def test_a_hidden_rule_is_found_kept_and_proven(tmp_path: Path) -> None:
     assert {each["op"] for each in own.operations()} >= {"ADD", "ACCEPT"}
 
 
-@pytest.mark.slow
 def test_lessons_that_change_nothing_are_not_shipped(tmp_path: Path) -> None:
     own = World(tmp_path, "deaf", sizes=(20, 100, 200), sample_size=20, workers=8)
 
     assert own.test(own.run())["ship"] == "unproven"
 
 
-@pytest.mark.slow
 def test_lessons_that_harm_are_rolled_back_and_nothing_ships(tmp_path: Path) -> None:
     own = World(
         tmp_path, "spoilt", sizes=(20, 100, 200), sample_size=20, batch_size=5, epochs=2, workers=8
@@ -400,7 +399,6 @@ def lead_in_process(folder: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path: Path) -> None:
     (tmp_path / "clean").mkdir()
     (tmp_path / "killed").mkdir()

@@ -139,17 +139,20 @@ class World:
         folder: An empty folder.
         model: The name of a model of this module.
         sizes: Tasks of the splits.
+        keys: The stamping keys.
         given: Settings by TOML key.
     """
 
     def __init__(
-        self, folder: Path, model: str, *, sizes: tuple[int, int, int] = (12, 12, 12), **given: Any
-    ) -> None:
+        self, folder: Path, model: str, *, sizes: tuple[int, int, int] = (12, 12, 12),
+        keys: Keys = KEYS, **given: Any,
+    ) -> None:  # fmt: skip
         self.folder = folder
+        self.keys = keys
         pack = folder / "pack"
         if not pack.exists():
             init_pack(pack, id="poles", domain="poles")
-            stamp_pack(pack, KEYS)
+            stamp_pack(pack, keys)
             lines = [json.dumps(task) for task in tasks(*sizes)]
             (folder / "tasks.jsonl").write_text("\n".join(lines))
         self.given: dict[str, Any] = {
@@ -163,11 +166,6 @@ class World:
     def loaded(self) -> Loaded:
         """Everything that a run needs."""
         return load(read_config({}, self.folder, given=self.given), self.keys)
-
-    @property
-    def keys(self) -> Keys:
-        """The stamping keys."""
-        return KEYS
 
     @contextmanager
     def store(self) -> Iterator[Store]:
