@@ -35,6 +35,8 @@ from tau_live.core.settings.tables import (
 from tau_live.evidence import artifacts, payloads, proof, reports, suites
 from tau_live.evidence import records as evidence
 from tau_live.evidence.codes import FAULTS, REASONS
+from tau_live.experience.checks import Check
+from tau_live.experience.config import KNOBS, Config
 from tau_live.operate import metrics
 from tau_live.operate.alert_rules import ALERTS
 from tau_live.prompts.config import OptimizationConfig
@@ -48,6 +50,7 @@ from tests.viewed import VIEWED
 
 __all__ = [
     "alerts_reference",
+    "checks_reference",
     "commands_reference",
     "decisions_reference",
     "errors_reference",
@@ -58,6 +61,7 @@ __all__ = [
     "figures_reference",
     "hooks_reference",
     "json_reference",
+    "lessons_reference",
     "metrics_reference",
     "mistakes_reference",
     "optimization_reference",
@@ -85,6 +89,7 @@ CONFIG_PARTS = {
     "Scorer": "scorers[]",
     "Adoption": "adoption",
     "Budget": "budget",
+    "ToolCeiling": "budget.tools.NAME",
     "SafetyReward": "safety_reward",
     "RlOptimizer": "rl_optimizer",
     "Gae": "rl_optimizer.gae",
@@ -193,6 +198,35 @@ def optimization_reference() -> str:
     for name, title in CONFIG_PARTS.items():
         parts.append(f"## {title}\n\n{_config_table(known[name]['properties'], known)}")
     return "\n".join(parts)
+
+
+def lessons_reference() -> str:
+    """Return a table of the settings of runs of lessons."""
+    meanings, plain = attributes_of(Config), Config()
+    special = {
+        "batch_size": "`sample-size`", "workers": "`group-size`", "learner_model": "`model`",
+        "model": "required, or an agent", "pack": "required", "tasks": "required",
+    }  # fmt: skip
+    return _table(
+        ("key", "variable", "default", "meaning"),
+        [
+            (
+                f"`{knob.key}`",
+                ", ".join(f"`{name}`" for name in knob.variables) or "(none)",
+                special.get(knob.field) or f"`{json.dumps(getattr(plain, knob.field))}`",
+                meanings[knob.field],
+            )
+            for knob in KNOBS
+        ],
+    )
+
+
+def checks_reference() -> str:
+    """Return a table of the keys of a check."""
+    return _table(
+        ("key", "meaning"),
+        [(f"`{name}`", meaning) for name, meaning in attributes_of(Check).items()],
+    )
 
 
 def _config_table(

@@ -102,7 +102,36 @@ LISTS: Mapping[str, str] = {
 }  # fmt: skip
 """Keys whose value is a list although their path does not say so."""
 
+TEXT, MAYBE_TEXT, MAYBE_NUMBER = "string", ["string", "null"], ["number", "null"]
+LESSONS: Mapping[str, object] = {
+    **dict.fromkeys(
+        ("run_id", "state", "phase", "group_id", "domain", "kind", "when", "summary32", "name",
+         "pack_digest", "model_id", "key_id", "prev_stamp", "stamp_signature", "chain", "content",
+         "reason", "folder", "digest", "stamp", "record", "id"), TEXT,
+    ),
+    **dict.fromkeys(
+        ("reason_code", "error", "ship", "manifest", "pool_version", "text"), MAYBE_TEXT
+    ),
+    **dict.fromkeys(("uplift", "harm"), MAYBE_NUMBER),
+    **dict.fromkeys(
+        ("epochs", "steps", "schema_version", "version", "epoch", "words", "created_unix_ms",
+         "exposures", "withheld", "lessons", "quarantined", "seq", "lesson_seq", "number",
+         "audit_seq"), "integer",
+    ),
+    **dict.fromkeys(("in_force", "idempotent", "valid"), "boolean"),
+    **{key: ["integer", "null"] for key in ("lessons[].before", "lessons[].after")},
+    "before": TEXT, "after": TEXT, "at": "number",
+}  # fmt: skip
+"""The types of keys of ``tau-live experience``, by path or its last part."""
+
 EXACT: Mapping[str, object] = {
+    **{
+        f"{command}:{path}": LESSONS.get(path) or LESSONS[path.rpartition(".")[2]]
+        for command, keys in KEYS.items()
+        if command.startswith(("experience ", "start"))
+        for path in keys
+        if path in LESSONS or path.rpartition(".")[2] in LESSONS
+    },
     "rollouts[].resources.*": "integer",
     **{f"{part}version": ["string", "null"] for part in ("lineage[].", "prompts[].")},
     **{f"{part}parent": ["string", "null"] for part in ("lineage[].", "prompts[].")},

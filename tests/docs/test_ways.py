@@ -33,7 +33,7 @@ NOT_WORDS = {"names", "sequences"}
 """Tables that only the store itself knows of."""
 
 SINGULAR = {"policies": "policy", "in_service": "in service", "gate_log": "gate",
-            "ready_points": "ready", "awaiting": "late reward"}  # fmt: skip
+            "replies": "reply", "ready_points": "ready", "awaiting": "late reward"}  # fmt: skip
 DIAGRAMS = ["way-of-the-data", "life-of-a-rollout", "arms-and-promotion", "gate"]
 BY_PLUGINS = {"hello"}
 """Commands that a page adds by itself."""
