@@ -171,17 +171,20 @@ def _reasoning_gym(names: Sequence[str], seed: int) -> list[JsonObject]:
 
     tasks: list[JsonObject] = []
     for name in names:
-        seen: set[str] = set()
+        seen = set[str]()
         for place, (split, count) in enumerate(GENERATED.items()):
             try:
                 made = reasoning_gym.create_dataset(
-                    name, size=2 * count or 1, seed=seed * len(SPLITS) + place
+                    name, size=4 * count or 1, seed=seed * len(SPLITS) + place
                 )
             except ValueError as error:
                 raise ConfigError([f"reasoning-gym: {error}"]) from error
-            own = [made[n] for n in range(2 * count)]
-            fresh = [each for each in own if not {normalise(each["question"])} & seen][:count]
-            seen |= {normalise(each["question"]) for each in fresh}
+            fresh: dict[str, JsonObject] = {}
+            for n in range(4 * count):
+                question = normalise(made[n]["question"])
+                if question not in seen and len(fresh) < count:
+                    fresh.setdefault(question, made[n])
+            seen |= {*fresh}
             tasks += [
                 {
                     "query_id": f"{name}-{split}-{number}",
@@ -198,7 +201,7 @@ def _reasoning_gym(names: Sequence[str], seed: int) -> list[JsonObject]:
                         }
                     ],
                 }
-                for number, each in enumerate(fresh)
+                for number, each in enumerate(fresh.values())
             ]
     return tasks
 
