@@ -13,6 +13,7 @@ import msgspec
 from tau_live.core.errors import LeaseLostError, TauLiveError
 from tau_live.core.processes import is_alive, this_process
 from tau_live.core.prompts import canonical_json
+from tau_live.core.records import AuditEntry
 from tau_live.core.sanitize import JsonObject
 from tau_live.experience.credit import GroupScore, Uplift, credit
 from tau_live.experience.pool import Pool
@@ -153,10 +154,25 @@ class Log:
         self.faults[chain] = Counter(fault for _, fault in faults)
         if not check.is_whole:
             self.cut.append(chain)
-        for row, fault in faults if self._repairs else ():
-            self._store.experience.hold(
-                row, chain, reason=fault, at=time.time(), removes=fault == BROKEN
-            )
+        if self._repairs:
+            self._hold(chain, faults)
+
+    def _hold(self, chain: Chain, faults: Sequence[tuple["ChainRow", str]]) -> None:
+        """Put records into quarantine, and note those that are new there for an alert."""
+        at = time.time()
+        new = Counter(
+            fault
+            for row, fault in faults
+            if self._store.experience.hold(row, chain, reason=fault, at=at, removes=fault == BROKEN)
+        )
+        if new:
+            why = ", ".join(f"{count} {fault}" for fault, count in new.items())
+            self._store.audit.add(
+                AuditEntry(
+                    at=at, who=this_process(), action="lessons_quarantined",
+                    reason=f"{chain}: {why}", details={"chain": chain, "records": dict(new)},
+                )
+            )  # fmt: skip
 
     def _take(self, record: Record) -> None:
         if isinstance(record, Operation):

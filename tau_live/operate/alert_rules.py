@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
+from tau_live.core.prompts import POOL
 from tau_live.core.reasons import (
     DROPPED,
     FOREIGN_DEFAULT,
@@ -56,6 +57,8 @@ class AlertKind(StrEnum):
     EXPOSURE_RAISED = "exposure-raised"
     LEARNER_STOPPED = "learner-stopped"
     PROMPT_WITHDRAWN = "prompt-withdrawn"
+    EXPERIENCE_WITHDRAWN = "experience-withdrawn"
+    LESSONS_QUARANTINED = "lessons-quarantined"
     LEARNER_BEHIND = "learner-behind"
     PLUGIN_DISABLED = "plugin-disabled"
     TEST = "test"
@@ -143,6 +146,16 @@ ALERTS: Mapping[AlertKind, About] = MappingProxyType(
             "A prompt from `tau-live optimize` was proven worse or unsafe here, and is withdrawn.",
             "tau-live optimize prompts",
         ),
+        AlertKind.EXPERIENCE_WITHDRAWN: About(
+            Severity.WARNING,
+            "A pool of lessons was proven worse or unsafe here, and is withdrawn.",
+            "tau-live experience list",
+        ),
+        AlertKind.LESSONS_QUARANTINED: About(
+            Severity.WARNING,
+            "Records of lessons were changed by somebody without the key; they are not used.",
+            "tau-live experience quarantine list",
+        ),
         AlertKind.LEARNER_BEHIND: About(
             Severity.WARNING,
             "More rollouts wait to be learned from than two of the largest updates take.",
@@ -175,6 +188,7 @@ MOVES: Mapping[str, AlertKind] = MappingProxyType(
         "learner_stopped": AlertKind.LEARNER_STOPPED,
         "policy_stop": AlertKind.LEARNER_STOPPED,
         "prompt_withdrawn": AlertKind.PROMPT_WITHDRAWN,
+        "lessons_quarantined": AlertKind.LESSONS_QUARANTINED,
         "prompt_champion": AlertKind.POLICY_PROMOTED,
     }
 )
@@ -281,6 +295,8 @@ def _without_states(details: Mapping[str, object]) -> dict[str, object]:
 
 def _kind_of(entry: AuditEntry) -> AlertKind | None:
     """Return the kind of alert of a line of the audit; ``None`` if it raises none."""
+    if entry.action == "prompt_withdrawn" and POOL in str(entry.details.get("point")):
+        return AlertKind.EXPERIENCE_WITHDRAWN
     if entry.action != "policy_exposure":
         return MOVES.get(entry.action)
     share, before = (real(entry.details.get(name)) or 0.0 for name in ("share", "share_was"))

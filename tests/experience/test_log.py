@@ -12,6 +12,7 @@ from tau_live.experience.log import Change, Log, Place
 from tau_live.experience.operations import drop, read_heads, restamp, verify
 from tau_live.experience.stamps import stamp
 from tau_live.experience.worker import UntrustedError, lessons_of
+from tau_live.operate.alert_rules import moves
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
 from tau_live.store.sealing import Keys
@@ -126,6 +127,8 @@ def test_a_lesson_that_cannot_be_trusted_leaves_the_pool_by_an_operation(path: P
 
     last = json.loads([*store.experience.chain("operations")][-1].content)
     assert (last["op"], last["id"], last["by"]) == ("QUARANTINE", "x-000002", "system")
+    [alert] = moves(store.audit.entries())
+    assert (alert.kind, alert.facts["records"]) == ("lessons-quarantined", {"stamp_mismatch": 1})
     with pytest.raises(UntrustedError, match="x-000002@1 cannot be trusted"):
         lessons_of(store, KEYS, [("x-000002", 1)])
     store.close()
@@ -175,7 +178,7 @@ def test_a_record_is_stamped_anew_or_dropped_by_an_operator(path: Path) -> None:
     assert "x-000002" not in log.pool.lessons
     assert [each.state for each in store.experience.quarantine()] == ["restamped", "dropped"]
     assert [entry.action for entry in store.audit.entries()] == [
-        "experience drop", "experience restamp"
+        "experience drop", "experience restamp", "lessons_quarantined"
     ]  # fmt: skip
     assert verify(store, KEYS, {})["valid"]
     store.close()
