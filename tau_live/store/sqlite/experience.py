@@ -28,6 +28,7 @@ EXPERIENCE: Sequence[str] = (
         unique (chain, name)
     ) strict
     """,
+    "create index lessons_by_chain on lessons (chain, seq)",
     """
     create table quarantine (
         seq integer primary key,
