@@ -134,7 +134,7 @@ def tried(command: str, folder: Path) -> str:
     """Return what is wrong with a command on a store with one of everything; empty if nothing."""
     shutil.rmtree(folder / "live", ignore_errors=True)
     shutil.copytree(folder / "filled", folder / "live")
-    words = command.replace("ROLLOUT", CHILD).replace("POINT", "model")
+    words = command.replace("ROLLOUT", CHILD).replace("POINT", "model").replace("NUMBER", "1")
     store = str(folder / "live/store.sqlite")
 
     done = CliRunner().invoke(cli.main, shlex.split(words)[1:], env={"TAU_LIVE_RL_STORE": store})
