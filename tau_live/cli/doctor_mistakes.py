@@ -276,6 +276,25 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "let the agent's user read it.",
             "set TAU_LIVE_RL_PROMPTS_STORE to the store of `tau-live optimize`",
         ),
+        "pool-other-model": Mistake(
+            "prompts", WARN,
+            "A shipped pool of lessons was learned with another model than the one that the "
+            "decision declares, so it is offered to nobody.",
+            'Set `model` in `[tool.tau-live.decisions.POINT]` to the model that the agent really '
+            "uses; if that is another one, let it learn lessons of its own.",
+            'set model = "{model}" in [tool.tau-live.decisions.{point}] if the agent uses it; else '
+            "run `tau-live experience run` with its model",
+        ),
+        "pool-unsigned": Mistake(
+            "prompts", WARN,
+            "A shipped pool of lessons does not bear the stamp of this host's key, so nobody is "
+            "offered it.",
+            "Give the agent the key file that the run of lessons used "
+            "(`TAU_LIVE_RL_AUDIT_KEY_FILE`); if it did, the pool was edited: find out by whom, and "
+            "ship it anew.",
+            "set TAU_LIVE_RL_AUDIT_KEY_FILE to the file of the run of lessons; if it is, run "
+            "`tau-live experience verify`",
+        ),
         "prompts-unused": Mistake(
             "prompts", WARN,
             "`prompts-store` is set, but no decision takes its prompts.",

@@ -21,7 +21,7 @@ from tau_live.core.reasons import FOREIGN_DEFAULT, QUEUE_FULL, RERUNS, lost_even
 from tau_live.core.records import RewardSource
 from tau_live.core.settings import Learner, Settings, here
 from tau_live.decisions.policy_files import check_policy, checkpoint_folder
-from tau_live.decisions.prompts import prompt_history, prompt_keys
+from tau_live.decisions.prompts import PromptHistory, is_signed, prompt_history, prompt_keys
 from tau_live.learn.learner import LEASE
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.operate.alert_rules import growth_times, is_recent
@@ -110,27 +110,46 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
             with suppress(TauLiveError):
                 yield from _retention(store, settings, now=now)
     if settings is not None:
-        yield from _prompts(settings)
+        yield from _prompts(file, settings)
         if not limits_of(settings):
             yield from _without_limits(file)
 
 
-def _prompts(settings: Settings) -> Iterator[Check]:
+def _prompts(file: Path, settings: Settings) -> Iterator[Check]:
     """Yield whether the prompts that are options of a decision can be read, and how many are."""
-    keys, path = prompt_keys(settings), settings.prompts_store or settings.store
+    keys, path = prompt_keys(settings), settings.prompts_store or file
     if not keys:
         if settings.prompts_store is not None:
             yield mistake("prompts-unused", f"no decision takes its options from {path}")
         return
-    if path == settings.store and not path.exists():
+    if path == file and not path.exists():
         return  # the check of the store reports it
     try:
         with closing(open_at(path, read_only=True)) as store:
             for key in keys:
-                known = len(prompt_history(store, key).prompts)
-                yield Check("prompts", OK, f"{number(known)} versions of {key} in {path}")
+                history = prompt_history(store, key)
+                known = number(len(history.prompts))
+                yield Check("prompts", OK, f"{known} versions of {key} in {path}")
+                yield from _pools(history, key, settings)
     except TauLiveError as error:
         yield mistake("prompts-unread", str(error))
+
+
+def _pools(history: PromptHistory, key: str, settings: Settings) -> Iterator[Check]:
+    """Yield why the newest pool of lessons of a resource is offered to nobody, if so."""
+    newest = next((prompt for prompt in history.prompts if prompt.state != "withdrawn"), None)
+    if newest is None or not isinstance(newest.content, dict):
+        return
+    if not is_signed(newest.content, settings):
+        yield mistake("pool-unsigned", f"{newest.version} of {key} has no stamp of this host's key")
+    model = newest.content.get("model_id")
+    for declared in settings.decisions:
+        if declared.prompt_key == key and declared.model != model:
+            own = declared.model or "no model"
+            problem = f"{newest.version} of {key} was learned with {model}; {declared.point} "
+            yield mistake(
+                "pool-other-model", f"{problem}declares {own}", model=model, point=declared.point
+            )
 
 
 def _kill_switch(file: Path, settings: Settings | None, *, now: float) -> Check:

@@ -915,6 +915,8 @@ KEYS: Mapping[str, Keys] = {
         "rewards[].seq": "its place in order of arrival",
         **_under("rewards[].", REWARD),
         **_under("credit.", CREDIT),
+        "pool**": "the pool of lessons that the agent took, or would have taken: version, and "
+        "lessons as [id, version]; null without one",
     },
     "reward": {
         **REWARD,

@@ -26,7 +26,7 @@ from tau_live.cli.rollouts import decision_of, latency_text, marks, plain_decisi
 from tau_live.core.reasons import PAUSED
 from tau_live.core.records import IMPORTED, Decision, Reward
 from tau_live.decisions.decider import CONTROL
-from tau_live.operate.why import Why, check_probabilities
+from tau_live.operate.why import UsedPool, Why, check_probabilities
 from tau_live.operate.why import why as why_of
 
 NAMED = 6
@@ -256,6 +256,7 @@ def why(decision: str, *, path: Path | None, as_json: bool, recompute: bool) -> 
                 "recomputed": explanation.recomputed,
                 "rewards": explanation.rewards,
                 "credit": explanation.credit,
+                "pool": explanation.pool,
             }
         )
     else:
@@ -295,11 +296,17 @@ def _facts(explanation: Why) -> list[tuple[str, object]]:
         ("gate", status_text(explanation.gate)),
         ("chosen", decision.chosen or "-"),
         ("applied", decision.applied or "-"),
+        ("lessons", None if explanation.pool is None else _lessons(explanation.pool)),
         ("propensity", number(decision.propensity)),
         ("expected return", number(decision.value)),
         *((f"context {name}", _value_text(value)) for name, value in decision.context.items()),
         ("not recomputed", safe(problem, "yellow") if problem else None),
     ]
+
+
+def _lessons(pool: UsedPool) -> str:
+    named = [f"{each[0]} version {each[1]}" for each in pool.lessons if isinstance(each, list)]
+    return f"{pool.version}: {', '.join(named) or 'not found any more'}"
 
 
 def _columns(explanation: Why) -> Mapping[str, Sequence[str]]:

@@ -106,30 +106,44 @@ def trusted_history(history: PromptHistory, settings: Settings, model: str | Non
     pools = [prompt.content for prompt in history.prompts if isinstance(prompt.content, dict)]
     if not pools:
         return history
-    try:
-        keys = Keys.read(settings.audit_key_file)
-    except TauLiveError:
-        keys = None
     return PromptHistory(
         tuple(
             prompt
             for prompt in history.prompts
             if not isinstance(prompt.content, dict)
-            or (prompt.content.get("model_id") == model and _is_signed(prompt.content, keys))
+            or (prompt.content.get("model_id") == model and is_signed(prompt.content, settings))
         )
     )
 
 
-def _is_signed(content: JsonObject, keys: Keys | None) -> bool:
+def is_signed(content: JsonObject, settings: Settings) -> bool:
     """Return whether a pool of lessons is what was stamped as it was shipped."""
     evidence = content.get("evidence")
     signature = evidence.get("hmac") if isinstance(evidence, dict) else None
-    return (
-        keys is not None
-        and isinstance(signature, str)
-        and signature.isascii()
-        and keys.is_signed(signed_bytes(content), signature)
-    )
+    if not isinstance(signature, str) or not signature.isascii():
+        return False
+    try:
+        keys = Keys.read(settings.audit_key_file)
+    except TauLiveError:
+        return False
+    return keys.is_signed(signed_bytes(content), signature)
+
+
+def pool_content(store: Store, option: str, key: str) -> JsonObject | None:
+    """Return the pool of lessons that an option stood for; ``None`` if it is none.
+
+    Args:
+        store: The store that pools are published in.
+        option: The name of the option.
+        key: The resource that the options of its decision come from.
+    """
+    if not option.startswith(POOL):
+        return None
+    for resource in store.resources.versions(key):
+        content = resource.content
+        if isinstance(content, dict) and f"{POOL}{content.get('pool_version')}" == option:
+            return content
+    return None
 
 
 def is_stopped(trial: Trial, prompt: PublishedPrompt) -> bool:

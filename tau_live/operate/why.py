@@ -1,22 +1,26 @@
 """The explanation of a decision: its stored facts, and the recomputation by its version."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tau_live.core.errors import CheckpointError, DiffersError, OddRowError, UnknownError
+from tau_live.core.prompts import POOL
 from tau_live.core.reasons import SENTENCES, WhyNot
 from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout, Update
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.decisions.prompts import pool_content
 from tau_live.learn.trajectories import CollectedRollouts, explored_of, mask_of, trajectories_of
 from tau_live.record.rewards import outcome_of
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import Encoded, unpack
 from tau_live.rl.gae import gae
 from tau_live.rl.policy import Policy, terms
+from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
 
 
@@ -58,6 +62,18 @@ class Credit(Struct, frozen=True, kw_only=True, rename={"return_": "return"}):
     since: str | None = None
 
 
+class UsedPool(Struct, frozen=True):
+    """The pool of lessons in a prompt that was decided.
+
+    Attributes:
+        version: Its version.
+        lessons: ``[id, version]`` of its lessons; empty if the pool is not found any more.
+    """
+
+    version: str
+    lessons: Sequence[object] = ()
+
+
 class Why(Struct, frozen=True, kw_only=True):
     """The explanation of one decision.
 
@@ -68,6 +84,7 @@ class Why(Struct, frozen=True, kw_only=True):
         recomputed: Its recomputation by its version.
         rewards: Rewards of the decision, and of its whole rollout.
         credit: Its credit.
+        pool: The pool of lessons that the agent took, or would have taken; ``None`` without one.
     """
 
     decision: Decision
@@ -76,6 +93,7 @@ class Why(Struct, frozen=True, kw_only=True):
     recomputed: Recomputed
     rewards: Sequence[Reward]
     credit: Credit
+    pool: UsedPool | None = None
 
 
 def why(store: Store, settings: Settings, decision_id: str) -> Why:
@@ -95,7 +113,25 @@ def why(store: Store, settings: Settings, decision_id: str) -> Why:
         recomputed=recompute(store, settings, decision),
         rewards=[reward for reward in rewards if reward.decision_id in (None, decision_id)],
         credit=credits_[decision_id],
+        pool=_pool(store, settings, decision),
     )
+
+
+def _pool(store: Store, settings: Settings, decision: Decision) -> UsedPool | None:
+    names = (decision.applied or "", decision.chosen or "")
+    option = next((name for name in names if name.startswith(POOL)), None)
+    if option is None:
+        return None
+    declared = (each for each in settings.decisions if each.point == decision.point)
+    key = next((each.prompt_key for each in declared), None)
+    path, content = settings.prompts_store, None
+    if key is not None and path in {None, settings.store}:
+        content = pool_content(store, option, key)
+    elif key is not None and path is not None and path.exists():
+        with closing(open_at(path, read_only=True)) as prompts:
+            content = pool_content(prompts, option, key)
+    lessons = (content or {}).get("lessons")
+    return UsedPool(option.removeprefix(POOL), lessons if isinstance(lessons, list) else [])
 
 
 def check_probabilities(explanation: Why) -> None:

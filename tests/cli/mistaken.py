@@ -21,6 +21,7 @@ from tau_live.core.records import Monitor, MonitorNumbers
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.operate.stops import Notices
+from tau_live.store.sealing import Keys, key_in
 from tau_live.store.sqlite.connection import connect
 from tau_live.store.sqlite.store import SqliteStore
 from tau_live_hooks.opentelemetry import PROBLEM
@@ -28,6 +29,7 @@ from tests.cli.filled import hold
 from tests.cli.written import decide, installed, writing
 from tests.contracts.making import begun, decision, ready, reward, update
 from tests.core.gate.holding import holding
+from tests.experience.lessons import shipped
 from tests.writes import writes
 
 Environ = dict[str, str]
@@ -284,6 +286,27 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
     other.write_bytes(b"no store" * 2_000)
     decisions = '{"prompt": {"options-from": "resources"}}'
     return {"TAU_LIVE_RL_DECISIONS": decisions, "TAU_LIVE_RL_PROMPTS_STORE": str(other)}
+
+
+def ship_a_pool(file: Path, key_file: Path) -> None:
+    key_in(key_file, make=True)
+    with writing(file) as store:
+        shipped(store, Keys.read(key_file))
+
+
+@makes("pool-other-model")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    key_file = file.with_name("lessons.key")
+    ship_a_pool(file, key_file)
+    decisions = '{"prompt": {"options-from": "experience:units", "model": "stub/two"}}'
+    return {"TAU_LIVE_RL_DECISIONS": decisions, "TAU_LIVE_RL_AUDIT_KEY_FILE": str(key_file)}
+
+
+@makes("pool-unsigned")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    ship_a_pool(file, file.with_name("lessons.key"))
+    decisions = '{"prompt": {"options-from": "experience:units", "model": "stub/one"}}'
+    return {"TAU_LIVE_RL_DECISIONS": decisions}
 
 
 @makes("prompts-unused")

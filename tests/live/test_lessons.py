@@ -14,22 +14,18 @@ import tau_live
 from tau_live.core.prompts import trial_of_prompt
 from tau_live.core.records import Trial
 from tau_live.core.settings.tables import DeclaredDecision
-from tau_live.experience.log import Change, Log, Place
-from tau_live.experience.operations import ship, withdraw
+from tau_live.experience.operations import withdraw
 from tau_live.operate.trials import Order, stop
+from tau_live.operate.why import UsedPool, why
 from tau_live.store.opening import open_at
-from tau_live.store.records import Optimization, StepRow
 from tau_live.store.roles import Store
 from tau_live.store.sealing import Keys, key_in
 from tests.adopted import settings_with
-from tests.experience.lessons import LESSONS
+from tests.experience.lessons import LINE, MODEL, shipped
 from tests.live.running import until
 from tests.live.test_prompts import OWN, ask, attached, row_of
 
 pytestmark = pytest.mark.slow
-
-MODEL = "stub/one"
-LINE = "- Write the unit after every number. (when the question has units)"
 
 
 @contextmanager
@@ -45,30 +41,6 @@ def keyed(tmp_path: Path) -> tuple[Path, Keys]:
     key_file = tmp_path / "audit.key"
     key_in(key_file, make=True)
     return tmp_path / "store.sqlite", Keys.read(key_file)
-
-
-def shipped(store: Store, keys: Keys, *, first: int = 0) -> str:
-    """Put a pool into service that a run has proven, and return its version."""
-    lesson = {**LESSONS[first], "model_id": MODEL}
-    log = Log(store, keys)
-    with store.begin():
-        log.learn([lesson])
-        log.change([Change("ADD", "new", "model", {"id": lesson["id"], "version": 1})], Place())
-    run = store.optimizations.create(
-        Optimization(
-            run_id="", kind="experience", config_digest="ab" * 32, config_path="/", config={},
-            model_ref=MODEL, store_path="s", created_at=time.time(), incumbent="E-0",
-            report={"inputs": {"packs": [{"domain": "units", "digest": "a" * 64}]}},
-        )
-    )  # fmt: skip
-    injected = [[id_, version] for id_, version in sorted(log.pool.lessons.items())]
-    content: dict[str, Any] = {
-        "ship": "shipped", "version": log.pool.version, "injected": {"units": injected},
-        "blocks": {"units": LINE}, "row": {"verdict": None},
-    }  # fmt: skip
-    store.experience.keep_step(run.run_id, StepRow("test", 0, 0, content))
-    assert ship(store, keys, run, reason="proven", who="ada") == ["experience.units"]
-    return log.pool.version
 
 
 def living(path: Path, *, model: str | None = MODEL, **more: Any) -> Any:
@@ -99,6 +71,9 @@ def test_a_shipped_pool_is_offered_with_the_agents_own_instructions(
         row = row_of(path, rollout_id)
         assert row.options == ("own", f"experience-{version}")
         assert row.applied == f"experience-{version}"
+        with opened(path) as store:
+            known = why(store, living(path), row.decision_id).pool
+        assert known == UsedPool(version, [["x-000001", 1]])
 
 
 def test_a_pool_that_ships_while_agents_run_is_offered_within_a_second(
