@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from tau_live.experience.credit import Uplift
@@ -17,8 +18,8 @@ PROVEN_EXPOSURES = 10
 """Exposures from which a positive effect stands for support."""
 
 Reason = Literal[
-    "other_domain", "other_pack", "other_model", "probation", "below_min_score", "dropped_out",
-    "outcompeted", "token_cap", "unsafe_together",
+    "other_domain", "other_pack", "other_model", "other_tool", "probation", "below_min_score",
+    "dropped_out", "outcompeted", "token_cap", "unsafe_together",
 ]  # fmt: skip
 """Why a lesson is not in a prompt."""
 
@@ -46,6 +47,7 @@ class Rules(NamedTuple):
         min_score: The lowest effect; the higher of this and the pack's counts.
         token_cap: The most tokens of all lessons of a prompt.
         migrated: Digests and models that count as the ones in use.
+        tools: The tools that a lesson may name.
     """
 
     pack: Pack
@@ -53,6 +55,7 @@ class Rules(NamedTuple):
     min_score: float
     token_cap: int
     migrated: Container[str] = ()
+    tools: Collection[str] = ()
 
 
 def line_of(lesson: Experience) -> str:
@@ -98,14 +101,30 @@ def choose(
             others[lesson.id] = "outcompeted"
         elif "token_cap" in others.values() or tokens_at_most(block) > rules.token_cap:
             others[lesson.id] = "token_cap"
-        elif unsafe_kinds(block.replace("\n", " ")):  # an order in several parts
+        elif _is_unsafe(lesson, taken, rules):
             others[lesson.id] = "unsafe_together"
         else:
             taken.append(lesson)
     return Choice(sorted(taken, key=lambda each: each.id), withheld, others)
 
 
-def _reason(lesson: Experience, rules: Rules, effect: Uplift) -> Reason | None:
+def _is_unsafe(lesson: Experience, taken: Iterable[Experience], rules: Rules) -> bool:
+    """Return whether a lesson and another are an order together, whichever is read first."""
+    line, tools = line_of(lesson), (*rules.tools,)
+    return any(
+        _is_attack(line, line_of(other), tools) or _is_attack(line_of(other), line, tools)
+        for other in taken
+    )
+
+
+@lru_cache(maxsize=8192)  # the same few lessons are chosen from for every group
+def _is_attack(line: str, after: str, tools: tuple[str, ...]) -> bool:
+    return bool(unsafe_kinds(f"{line} {after}", tools=tools))
+
+
+def _reason(  # noqa: PLR0911  # a reason each
+    lesson: Experience, rules: Rules, effect: Uplift
+) -> Reason | None:
     """Return why a lesson cannot be in a prompt; ``None`` if it can."""
     if lesson.domain != rules.pack.domain:
         return "other_domain"
@@ -113,6 +132,8 @@ def _reason(lesson: Experience, rules: Rules, effect: Uplift) -> Reason | None:
         return "other_pack"
     if lesson.model_id != rules.model_id and lesson.model_id not in rules.migrated:
         return "other_model"
+    if _is_attack(line_of(lesson), "", (*rules.tools,)):
+        return "other_tool"
     is_proven = effect.exposures >= PROVEN_EXPOSURES and effect.mean > 0.0
     if len({*lesson.support}) < LEAST_SUPPORT and not is_proven:
         return "probation"

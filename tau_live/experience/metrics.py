@@ -196,35 +196,44 @@ def key_of(row: Mapping[str, object]) -> tuple[object, ...]:
 
 
 def rows_in(path: Path) -> Iterator[JsonObject]:
-    """Yield the rows of a file one by one; a line that was not written to its end is left out."""
+    """Yield the rows of a file one by one; a line that is no row is left out."""
     if path.exists():
         with path.open("rb") as file:
             for line in file:
-                if line.endswith(b"\n"):
-                    row = json.loads(line)
-                    if isinstance(row, dict):
-                        yield row
+                if (row := _row_of(line)) is not None:
+                    yield row
+
+
+def _row_of(line: bytes) -> JsonObject | None:
+    try:
+        row = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:  # somebody edited the file
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def append_rows(path: Path, rows: Sequence[JsonObject]) -> None:
     """Append rows that the file does not have yet, each in one write.
 
+    It reads the file line by line and keeps the keys of these rows alone.
+
     Raises:
         OSError: It cannot be written.
     """
     make_folders(path.parent)
+    missing = {key_of(row): row for row in rows}
+    runs = {str(row["run_id"]).encode() for row in rows}
     with open(path, "a+b") as file:  # noqa: PTH123  # opened once, for both
-        known = set()
         file.seek(0)
         end = 0
         for line in file:
             if line.endswith(b"\n"):
                 end += len(line)
-                known.add(key_of(json.loads(line)))
+            if any(run in line for run in runs) and (row := _row_of(line)) is not None:
+                missing.pop(key_of(row), None)
         file.truncate(end)  # what a killed process left
-        for row in rows:
-            if key_of(row) not in known:
-                file.write(canonical_json(row) + b"\n")
+        for row in missing.values():
+            file.write(canonical_json(row) + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -237,7 +246,7 @@ def fold(rows: Iterable[JsonObject]) -> JsonObject:
     runs: dict[str, dict[str, object]] = {}
     for row in rows:
         own = runs.setdefault(
-            str(row["run_id"]),
+            str(row.get("run_id")),
             {"rows": 0, "token_total": 0, "cost_usd": 0.0, "groups": 0, "phases": {}},
         )
         own["rows"] = _int(own["rows"]) + 1
@@ -248,7 +257,7 @@ def fold(rows: Iterable[JsonObject]) -> JsonObject:
         own["cost_usd"] = _float(own["cost_usd"]) + _float(cost) if is_known else None
         phases = own["phases"]
         if isinstance(phases, dict):
-            phases[str(row["phase"])] = {
+            phases[str(row.get("phase"))] = {
                 key: row.get(key)
                 for key in ("epoch", "mean_gt", "pool_version", "pool_size", "gate")
             }

@@ -491,7 +491,7 @@ class _Runner:
         config = self._config
         return Rules(
             self._loaded.packs[domain], config.model_id, config.min_score, config.token_cap,
-            {*config.migrated},
+            {*config.migrated}, config.tools,
         )  # fmt: skip
 
     def _members(self, group: str, task: Task, choice: Choice) -> dict[str, Assignment]:

@@ -93,9 +93,10 @@ def _text_fault(record: Record) -> str | None:
     if isinstance(record, Experience):
         if record.words != count_words(record.summary32):
             return "too_many_words"
-        if record.when and (problem := text_problem(record.when, max_words=MOST_WHEN_WORDS)):
+        when, limit = record.when, MOST_WHEN_WORDS  # the tools that may be named are the prompt's
+        if when and (problem := text_problem(when, max_words=limit, tools=None)):
             return problem
-        return text_problem(record.summary32, max_words=MAX_WORDS)
+        return text_problem(record.summary32, max_words=MAX_WORDS, tools=None)
     text = getattr(record, "summary32", None)
     return "too_many_words" if text and count_words(text) > MAX_WORDS else None
 

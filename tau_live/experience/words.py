@@ -100,13 +100,13 @@ def count_words(text: str) -> int:
     )
 
 
-def text_problem(text: str, *, max_words: int, tools: Collection[str] = ()) -> str | None:
+def text_problem(text: str, *, max_words: int, tools: Collection[str] | None = ()) -> str | None:
     """Return why a text cannot be a lesson; ``None`` if it can.
 
     Args:
         text: The text.
         max_words: The most words, from 1 to 32.
-        tools: The tools that it may name.
+        tools: The tools that it may name; ``None`` for any.
 
     Returns:
         ``too_many_words``, or ``unsafe_text`` and the kinds, such as ``unsafe_text: url, path``.
@@ -119,7 +119,7 @@ def text_problem(text: str, *, max_words: int, tools: Collection[str] = ()) -> s
     return f"unsafe_text: {', '.join(kinds)}" if kinds else None
 
 
-def unsafe_kinds(text: str, *, tools: Collection[str] = ()) -> list[str]:
+def unsafe_kinds(text: str, *, tools: Collection[str] | None = ()) -> list[str]:
     """Return the kinds of attack that a text may be, by name; none if it is safe.
 
     It is read as it is, with compatible characters of Unicode made one, and without anything
@@ -127,14 +127,16 @@ def unsafe_kinds(text: str, *, tools: Collection[str] = ()) -> list[str]:
 
     Args:
         text: The text.
-        tools: The tools that it may name.
+        tools: The tools that it may name; ``None`` for any.
     """
     plain = unicodedata.normalize("NFKC", text).casefold()
     letters = _letters(plain)
     kinds = [kind for kind, form in _FORMS.items() if re.search(form, plain)]
-    if any(unicodedata.category(char) in _INVISIBLE for char in text if char != "\n"):
+    line = text.replace("\n", "")
+    if not line.isprintable() and any(unicodedata.category(char) in _INVISIBLE for char in line):
         kinds.append("invisible")
-    if any(len({*map(_script, filter(str.isalpha, word))} - {""}) > 1 for word in plain.split()):
+    foreign = (word for word in plain.split() if not word.isascii())
+    if any(len({*map(_script, filter(str.isalpha, word))} - {""}) > 1 for word in foreign):
         kinds.append("mixed_scripts")
     if scrub_text(text) != text:
         kinds.append("secret")
@@ -144,7 +146,7 @@ def unsafe_kinds(text: str, *, tools: Collection[str] = ()) -> list[str]:
         for read in (letters, letters.translate(_DIGITS))
     ):
         kinds.append("order")
-    if {*_CALL.findall(plain)} - {tool.casefold() for tool in tools}:
+    if tools is not None and {*_CALL.findall(plain)} - {tool.casefold() for tool in tools}:
         kinds.append("tool")
     return list(dict.fromkeys(kinds))
 

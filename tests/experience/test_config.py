@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +155,29 @@ def test_more_epochs_than_usual_are_said() -> None:
 
 def test_how_fast_a_run_is_does_not_change_what_it_is() -> None:
     assert read(workers=8).digest == read(workers=2).digest != read(seed=2).digest
+
+
+OFF = """
+import sys
+import tau_live
+
+tau_live.attach()
+with tau_live.run("triage") as run:
+    assert run.decide("model", ["small", "large"], default="large").option in {"small", "large"}
+    run.reward(1.0)
+assert tau_live.flush()
+tau_live.detach()
+print(sorted(name for name in sys.modules if name.startswith("tau_live.experience")))
+"""
+
+
+def test_nothing_of_lessons_is_imported_or_made_while_they_are_off(tmp_path: Path) -> None:
+    given = {"TAU_LIVE_RL": "1", "TAU_LIVE_RL_STORE": "store.sqlite", "FEATURE_TFGRPO_GROUP": "0"}
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", OFF], text=True, capture_output=True, check=True, cwd=tmp_path,
+        env={**os.environ, **given},
+    )  # fmt: skip
+
+    assert done.stdout.strip() == "[]", done.stderr
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith("store.sqlite")]

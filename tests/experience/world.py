@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 HERE = f"function/{__name__}"
 RULE = "Write the unit after the number."
 DATA = re.compile(r"<<<(DATA-[0-9a-f]{16})\n(.*?)\n\1>>>", re.DOTALL)
+PLANTED = re.compile(r"NOTE:(.+?):END")
 PLAIN_RATE, RULED_RATE, SPOILT_RATE = 0.4, 0.95, 0.05
 
 calls: list[tuple[str, str, str, float, int]] = []
@@ -110,6 +111,16 @@ def leaking(messages: "list[ModelMessage]", info: "AgentInfo") -> "ModelResponse
     found = re.search(r'"expected": "(\d+ cm)"', "".join(parts))
     own = {"kind": "do", "when": "", "text": f"Answer {found[1] if found else 'with the unit'}."}
     return _reply(messages, info, {False: PLAIN_RATE, True: RULED_RATE}, own)
+
+
+def echoing(messages: "list[ModelMessage]", info: "AgentInfo") -> "ModelResponse":
+    """The learner repeats what was planted in what it reads."""
+    data = DATA.search("".join(str(p.content) for message in messages for p in message.parts))
+    read = "" if data is None else json.dumps(json.loads(data[2]), ensure_ascii=False)
+    planted = PLANTED.search(read)
+    text = RULE if planted is None else planted[1].strip()
+    rates = {False: PLAIN_RATE, True: RULED_RATE}
+    return _reply(messages, info, rates, {"kind": "do", "when": "", "text": text})
 
 
 def tasks(train: int, validation: int, test: int) -> list[dict[str, Any]]:
