@@ -72,8 +72,11 @@ SINGULAR = {
 NEWLY_SEALED = frozenset({"trials", "in_service", "monitors", "alerts"})
 """Tables whose existing rows are sealed when a store migrates to this schema."""
 
-WALKED = 4
-"""How many seals at the beginning are looked at for each deleted row."""
+WALKED, LEAST_WALKED = 4, 256
+"""How many seals are looked at at once: for each deleted row, and at least."""
+
+FEW = 8
+"""Up to one seal in so many is few."""
 
 OLDEST = "select * from seals where place > 0 order by place limit ?"
 
@@ -354,25 +357,37 @@ class SqliteSeals:
     def prune(self, gone: int) -> int:
         """Delete the beginning of the chain after ``gone`` rows were; return how many seals.
 
-        A row that still exists is sealed anew at the end, with its old digest, so that a row edited
-        meanwhile is still found. With up to ``WALKED`` seals for each deleted row, of which one may
-        be sealed anew, the chain has at most three seals for each row that is kept, in whatever
-        order they go; in the order of arrival there is little to seal anew.
+        Seals of deleted rows go. Those of rows that still exist are in the way: up to ``gone`` of
+        them are made anew at the end, with the old digest, so that a row edited meanwhile is still
+        found; unless ``gone`` seals went already and few of them and many of the next exist, as in
+        the order of arrival. There the chain has at most two seals for each row that is kept; in
+        any other order at most three for each that was kept when it was last walked through.
         """
+        walked, again, beginning = 0, 0, None
+        block = max(WALKED * gone, LEAST_WALKED)
         with self._connection.begin():
-            rows = self._connection.rows(OLDEST, (WALKED * gone + 1,))
-            in_force = self._in_force(rows[:-1])
-            again = [place for place, row in enumerate(rows[:-1]) if row["place"] in in_force]
-            end = again[gone] if len(again) > gone else len(rows) - 1
-            if end <= 0:
-                return 0
-            for place in again[:gone]:
-                seal = rows[place]
-                self._add(seal["kind"], seal["row"], seal["seal"][:DIGEST_BYTES])
-            beginning = rows[end]
-            self._connection.change("delete from seals where place < ?", (beginning["place"],))
-            self._add(PRUNED, beginning["place"], beginning["seal"][DIGEST_BYTES:])
-        return end
+            while True:
+                rows = self._connection.rows(OLDEST, (block + 1,))
+                end, in_force = len(rows) - 1, self._in_force(rows[:-1])
+                ours = [place for place, row in enumerate(rows[:-1]) if row["place"] in in_force]
+                for number, place in enumerate(ours):
+                    has_gone = walked + place - again >= gone and again * FEW <= gone
+                    if again == gone or (has_gone and (len(ours) - number) * FEW > end - place):
+                        end = place
+                        break
+                    seal = rows[place]
+                    self._add(seal["kind"], seal["row"], seal["seal"][:DIGEST_BYTES])
+                    again += 1
+                if end > 0:
+                    walked, beginning = walked + end, rows[end]
+                    first = beginning["place"]
+                    self._connection.change("delete from seals where place < ?", (first,))
+                if end < len(rows) - 1 or len(rows) <= block:
+                    break
+            if beginning is not None:
+                link = beginning["seal"][DIGEST_BYTES:]
+                self._add(PRUNED, beginning["place"], link)
+        return walked
 
     def _in_force(self, seals: Sequence[Row]) -> set[int]:
         """Return the places of the valid seals of rows that still exist, edited or not."""
