@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import stat
+import time
 from calendar import timegm
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -295,25 +296,41 @@ class Root:
             yield
 
 
+HELD: set[int] = set()
+"""The descriptors of what this process holds, for its children."""
+
+PATIENCE_S = 2.0
+"""Seconds that the children of a killed process have to end."""
+
+
 @contextmanager
 def hold(place: Path, otherwise: str | None = None) -> Iterator[None]:
-    """Hold a file or folder until the end of the block, or of the process.
+    """Hold a file or folder until the end of the block, or of the process and its children.
+
+    Children that are given ``HELD`` hold it too: what a killed process has started may still write.
 
     Args:
         place: The file or folder.
-        otherwise: What the error says if another process holds it; ``None`` waits for it.
+        otherwise: What the error says if another process holds it for so long; ``None`` waits.
 
     Raises:
         TauLiveError: Another process holds it.
     """
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    deadline = time.monotonic() + PATIENCE_S
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))
-        except BlockingIOError as error:
-            raise TauLiveError(otherwise) from error
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise TauLiveError(otherwise) from error
+                time.sleep(0.02)
+        HELD.add(descriptor)
         yield
     finally:
+        HELD.discard(descriptor)
         os.close(descriptor)
 
 

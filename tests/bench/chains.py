@@ -45,7 +45,7 @@ def written(folder: Path) -> dict[str, float]:
         took_ms.extend([1000 * (time.monotonic() - began)] * len(bodies))
         return noted
 
-    Log.note = timed  # type: ignore[method-assign]  # to time it where the run calls it
+    Log.note = timed  # type: ignore[method-assign,assignment]  # timed where the run calls it
     own = World(
         folder, "ruled", sizes=(GROUPS, 12, 12), sample_size=GROUPS, group_size=MEMBERS,
         epochs=EPOCHS, workers=WORKERS,

@@ -470,9 +470,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path: 
     expected = outcome(clean, clean.run())
     rng, kills = random.Random(7), 0
 
-    for _ in range(60):
+    for number in range(60):
         process = lead_in_process(tmp_path / "killed")
-        threading.Event().wait(rng.uniform(0.9, 2.2))
+        threading.Event().wait(rng.uniform(0.9, 2.2) * (1 + number / 10))
         process.send_signal(signal.SIGKILL)
         output, errors = process.communicate()
         if process.returncode == 0:

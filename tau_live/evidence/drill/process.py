@@ -16,6 +16,7 @@ import msgspec
 
 from tau_live.core.errors import TauLiveError
 from tau_live.core.switch import SWITCH
+from tau_live.evidence.artifacts import HELD
 from tau_live.evidence.drill.documents import EventLine
 
 
@@ -68,6 +69,7 @@ class Child:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            pass_fds=(*HELD,),
         )
         self._deadline = threading.Timer(deadline_s, self._end_overdue)
         self._deadline.daemon = True
