@@ -72,8 +72,8 @@ def play(path: Path, *, as_json: bool) -> None:
 
 def _read(folder: Path, keys: Keys) -> Read:
     given = {
-        "tasks": f"families:{DOMAIN}", "pack": [str(write_demo(folder, keys))], "model": MODEL,
-        "runs-root": str(folder / "runs"), "task-id": "demo",
+        "tasks": f"families:{DOMAIN}", "pack": [write_demo(folder, keys).name], "model": MODEL,
+        "runs-root": "runs", "task-id": "demo",
     }  # fmt: skip
     return read_config({}, folder, given=given)
 
