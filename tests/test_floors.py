@@ -55,6 +55,7 @@ def imported(tree: ast.Module) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_a_package_is_imported_on_its_own_floor_only(package: str) -> None:
     strangers = [
@@ -82,6 +83,7 @@ def test_the_environment_is_read_at_the_door_and_on_the_command_line_only() -> N
     )
 
 
+@pytest.mark.slow
 def test_no_module_takes_the_name_of_a_public_function() -> None:
     names = {name.split(".")[1] for name in modules() if name.count(".")}
 

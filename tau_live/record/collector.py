@@ -337,7 +337,7 @@ class Collector:
     def _end_run(self, event: ev.RunEnd, rollout_id: str) -> None:
         number = self._attempt_of(event, rollout_id)
         ending = ending_of(event)
-        if self._batch.is_queued(rollout_id) and self._is_late(rollout_id, number, ending):
+        if self._batch.is_queued(rollout_id) and self._is_late(rollout_id, number):
             self._settle(rollout_id, now=event.at)
             return
         rollout = self._batch.rollout(rollout_id)
@@ -358,14 +358,10 @@ class Collector:
         if last:
             self._end(rollout, ending, at=event.at, error_type=error_type)
 
-    def _is_late(self, rollout_id: str, number: int, ending: Ending) -> bool:
-        """Return whether a claimed attempt is over, by ``finish`` or for good."""
+    def _is_late(self, rollout_id: str, number: int) -> bool:
+        """Return whether a claimed attempt is over, by ``finish``, which counts it, or for good."""
         attempt = self._batch.attempt(rollout_id, number)
-        if attempt.ended_at is None or self._batch.recover(rollout_id, number):
-            return False
-        if attempt.status is not ending.attempt:
-            self._batch.count("late_results")
-        return True
+        return attempt.ended_at is not None and not self._batch.recover(rollout_id, number)
 
     def _end(
         self, rollout: Rollout, ending: Ending, *, at: float, error_type: str | None = None

@@ -298,6 +298,7 @@ def test_a_folder_that_is_gone_is_said_in_words(
     assert "the current folder no longer exists" in " ".join(result.output.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "options"),
     [

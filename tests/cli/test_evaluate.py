@@ -15,6 +15,8 @@ from tau_live.learn.evaluation.records import stored_records
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 
+pytestmark = pytest.mark.slow
+
 ROLLOUTS = 160
 
 

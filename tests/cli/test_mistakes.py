@@ -25,6 +25,8 @@ from tests.contracts.making import decision, reward
 from tests.scratch import ROOT
 from tests.writes import writes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _closed(tmp_path: Path) -> Iterator[None]:

@@ -258,6 +258,7 @@ def test_a_learner_whose_trial_is_odd_is_stopped_until_it_is_started_again(
     assert ("trials 'model'" in edited, "trials 'model'" in corrected) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", USUAL, ids=lambda cell: f"{cell.table}-{cell.column}")
 def test_one_odd_row_stops_nothing_else(
     cell: Cell, crowded: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ outputs = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @outputs
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_pipe_is_written_to(command: list[str], linked: bool, filled: Path, run: Run) -> None:
@@ -39,6 +40,7 @@ def test_a_pipe_is_written_to(command: list[str], linked: bool, filled: Path, ru
     assert Path("file").read_bytes().startswith(first)
 
 
+@pytest.mark.slow
 @needs_root
 @outputs
 def test_a_device_stays_one(command: list[str], filled: Path, run: Run) -> None:

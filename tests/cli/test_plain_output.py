@@ -12,6 +12,8 @@ from tests.cli.conftest import Run
 from tests.cli.test_commands import EVERY
 from tests.cli.test_keys import BENCH, CALLS, WITHOUT_STORE, make_inputs
 
+pytestmark = pytest.mark.slow
+
 MORE = {
     "alerts": ["alerts"], "completion": ["completion", "zsh"], "gate": ["gate"],
     "policy": ["policy"], "--help": ["--help"],
@@ -74,7 +76,6 @@ def test_in_40_columns_tables_are_folded_and_nothing_is_cut(
     assert len(narrow.splitlines()) >= len(wide.splitlines())
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of Unix")
 @pytest.mark.parametrize(("environ", "steers"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_on_a_real_terminal_no_color_leaves_nothing_but_text(

@@ -4,6 +4,8 @@ import pytest
 
 from tests.cli.conftest import Read, Run
 
+pytestmark = pytest.mark.slow
+
 
 def test_settings_give_the_range_and_the_control(read: Read) -> None:
     found = read(

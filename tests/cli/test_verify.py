@@ -18,6 +18,8 @@ from tests.cli.filled import CHILD, SOLVED
 from tests.contracts.making import begun, decision, policy, update
 from tests.writes import writes
 
+pytestmark = pytest.mark.slow
+
 FLIPS = """
 create trigger rollouts_counted_x after insert on rewards begin
     update rewards set value = 1 - new.value where seq = new.seq;

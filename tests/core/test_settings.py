@@ -153,6 +153,7 @@ def test_a_blank_counts_as_not_given(row: Setting) -> None:
     assert loaded == Settings.from_env({})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", SETTINGS, ids=ROW_IDS)
 @given(garbage=st.text(st.characters(codec="utf-8", exclude_characters="\0")) | st.just("\udcff"))
 @example(garbage="[" * 9_000)

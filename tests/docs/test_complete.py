@@ -22,6 +22,8 @@ from tests.docs.conftest import ROOT
 from tests.generated import commands_with_help, hook_functions
 from tests.proof.report import names
 
+pytestmark = pytest.mark.slow
+
 REFERENCE = ROOT / "docs/reference"
 COUNTER = re.compile(r"[a-z]+(_[a-z]+)+")
 COUNTING = {"count", "_count", "add"}

@@ -24,6 +24,8 @@ from tests.docs.blocks import prose_code
 from tests.docs.conftest import ROOT
 from tests.docs.test_complete import counters
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs/howto/runbook.md").read_text()
 SHAPE = ["means", "look", "do", "page"]
 FAMILIES = {LEFT_OUT, CRITIC_ONLY, "events_refused_"}
@@ -104,7 +106,6 @@ def test_what_skips_an_update_is_what_the_code_says() -> None:
     assert [why for why in skips if f'"{why}"' not in source] == []
 
 
-@pytest.mark.slow
 def test_every_command_of_the_runbook_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from tau_live.core.records import ROLLOUT_MOVES
 from tests.docs.blocks import blocks, commands, pages, prose_code
 from tests.docs.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 DOCS = ROOT / "docs"
 INDEX = (DOCS / "index.md").read_text()
 KINDS = ["Tutorials", "How-to guides", "Explanation", "Reference"]

@@ -66,6 +66,8 @@ from tests.faults import arming
 from tests.faults.server import Server
 from tests.faults.workloads import with_versions
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("baseline", "trained", "significance")
 ARCHIVED, EXPIRED = NOW + 30 * DAY_S, NOW + 365 * DAY_S
 
@@ -249,7 +251,6 @@ def test_another_content_is_never_published_over_the_first(own: Project) -> None
     assert tree(own) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("again", ["2096-02-29T08:00:00Z", "2096-03-01T00:00:00Z"])
 def test_nothing_is_published_over_what_is_archived(own: Project, again: str) -> None:
     publish_run(own)
@@ -288,7 +289,6 @@ def test_only_reports_are_published(own: Project, what: str) -> None:
     assert code_of(refused) == "bad_report_kind"
 
 
-@pytest.mark.slow
 def test_what_the_store_lacks_is_published_only_if_that_is_asked_for(own: Project) -> None:
     own.settings.store.unlink()
     store_of(own.settings).close()
@@ -369,7 +369,6 @@ def test_a_report_that_is_retained_goes_if_that_is_asked_for(own: Project) -> No
     assert states(own) == ["purged"] * 3
 
 
-@pytest.mark.slow
 def test_a_run_goes_with_its_last_report_and_others_stay(own: Project) -> None:
     publish_run(own)
     publish_run(own, TWO)
@@ -399,7 +398,6 @@ def test_gc_deletes_nothing_before_it_is_due_or_archived(own: Project) -> None:
     assert states(own) == ["archived"] * 3
 
 
-@pytest.mark.slow
 def test_records_stay_while_a_report_of_the_run_does(own: Project) -> None:
     compare(own, keeping=Keeping(retain_days=30))
     publish(own.against, [own.report("trained")])
@@ -413,7 +411,6 @@ def test_records_stay_while_a_report_of_the_run_does(own: Project) -> None:
     assert validate(own.place(archived()[0]), own.against).valid
 
 
-@pytest.mark.slow
 def test_a_dry_run_names_what_goes_and_deletes_nothing(own: Project) -> None:
     publish_run(own)
     archive(own.against, now=ARCHIVED)
@@ -461,7 +458,6 @@ def test_no_other_command_moves_anything_meanwhile(own: Project) -> None:
     assert refused.count("publication.published") == 3
 
 
-@pytest.mark.slow
 def test_a_summary_is_published_and_keeps_the_records_of_its_runs(own: Project) -> None:
     for run_id in (ONE, TWO):
         compare(own, run_id, keeping=Keeping(retain_days=30))
@@ -494,7 +490,6 @@ def test_a_summary_is_checked_against_the_store_like_its_runs(own: Project) -> N
     assert code_of(refused) == "record_not_in_store"
 
 
-@pytest.mark.slow
 def test_a_run_that_is_named_after_its_reports_were_purged_stays(own: Project) -> None:
     compare(own, keeping=Keeping(retain_days=30))
     publish_run(own)
@@ -508,7 +503,6 @@ def test_a_run_that_is_named_after_its_reports_were_purged_stays(own: Project) -
     assert validate(own.place(Names(ONE).proof), own.against).valid
 
 
-@pytest.mark.slow
 def test_what_was_purged_is_not_published_again(own: Project) -> None:
     publish_run(own)
     archive(own.against, now=ARCHIVED)
@@ -556,7 +550,6 @@ def champion(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return own
 
 
-@pytest.mark.slow
 def test_a_proof_named_by_a_champion_survives(champion: Project, tmp_path: Path) -> None:
     own = copied(champion, tmp_path / "project")
     before = tree(own)
@@ -568,7 +561,6 @@ def test_a_proof_named_by_a_champion_survives(champion: Project, tmp_path: Path)
     assert {kept.reason for kept in purged.kept} == {"policy:model@2 is in use"}
 
 
-@pytest.mark.slow
 def test_without_a_store_nobody_can_tell_whether_a_policy_is_in_use(
     champion: Project, tmp_path: Path
 ) -> None:
@@ -580,7 +572,6 @@ def test_without_a_store_nobody_can_tell_whether_a_policy_is_in_use(
     assert "no store can tell" in purged.kept[0].reason
 
 
-@pytest.mark.slow
 def test_a_proof_of_a_policy_that_no_longer_serves_goes(champion: Project, tmp_path: Path) -> None:
     own = copied(champion, tmp_path / "project")
     with closing(store_of(own.settings)) as store:
@@ -611,7 +602,6 @@ def test_a_prompt_that_is_adopted_keeps_its_run(own: Project, state: str, is_kep
     assert (reason is not None) is is_kept
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("named", ["run id", "path", "absolute path", "digest", "proof_sha256"])
 @pytest.mark.parametrize("by", ["audit", "bundle"])
 def test_what_the_audit_or_a_gate_bundle_names_survives(own: Project, by: str, named: str) -> None:
@@ -655,7 +645,6 @@ def test_nothing_goes_while_a_gate_bundle_cannot_be_read(own: Project) -> None:
 # The index
 
 
-@pytest.mark.slow
 def test_the_index_is_made_again_from_the_files_alone(own: Project) -> None:
     compare(own, TWO, keeping=Keeping(policy="retain-only"))
     publish_run(own)
@@ -743,7 +732,6 @@ def done(server: Server, own: Project, command: str, crash_at: int = 0) -> list[
     return None if crash_at else [str(name) for name in ended.answer]  # type: ignore[attr-defined]  # a list
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "least"), [("publish", 22), ("archive", 26), ("gc", 18), ("index", 4)]
 )
@@ -817,7 +805,6 @@ def days_after(made: str, days: int) -> str:
     return timestamp(seconds_of(made) + days * DAY_S)
 
 
-@pytest.mark.slow
 def test_each_file_that_moves_is_a_line(called: Call, made: str) -> None:
     proof = Names(ONE).proof
     archive_due, purge_due = days_after(made, 30), days_after(made, 365)
@@ -884,7 +871,6 @@ def test_without_a_store_it_takes_a_flag(called: Call) -> None:
     assert "checked against records alone" in refused.stderr
 
 
-@pytest.mark.slow
 def test_every_key_that_is_printed_is_described(called: Call, own: Project, made: str) -> None:
     archive_due, purge_due = days_after(made, 30), days_after(made, 365)
     own.place(".tau/reports").mkdir(parents=True)

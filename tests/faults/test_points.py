@@ -26,6 +26,7 @@ def placed() -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_every_point_is_named_in_one_place_and_stands_at_one_place_in_the_source() -> None:
     assert sorted(placed()) == sorted(fault.POINTS)
 

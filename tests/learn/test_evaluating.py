@@ -33,6 +33,8 @@ from tau_live.rl.features import encode, pack, unpack
 from tau_live.rl.policy import Policy, PolicyConfig
 from tests.rl.fitting import cross_fitted
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("a", "b", "c")
 SHARES = (0.6, 0.3, 0.1)
 MEANS = {"de": (0.2, 0.8, 0.5), "en": (0.6, 0.1, 0.5)}
@@ -76,7 +78,6 @@ def report(found: Records, policy: str = "uniform", **asked: object) -> Report:
     return report_of(found, target, EvalRequest(**asked), tell=quiet)  # type: ignore[arg-type]  # by the test
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", TRUTH)
 def test_the_estimates_are_what_the_policy_earns(policy: str, tmp_path: Path) -> None:
     found = records_of(as_csv(tmp_path, made(4_000)), tell=quiet)
@@ -339,7 +340,6 @@ def test_what_may_not_be_chosen_has_no_probability() -> None:
     assert constant("z")(record).tolist() == [0.5, 0.0, 0.5]
 
 
-@pytest.mark.slow
 def test_the_interval_of_the_direct_method_holds_although_its_model_is_wrong() -> None:
     """What is best hangs on the product of two numbers, which slopes cannot say."""
     held = {Estimator.DM: 0, Estimator.DR: 0}

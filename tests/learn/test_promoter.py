@@ -19,6 +19,8 @@ from tests.contracts.making import attempt, begun, decision, reward, rollout
 from tests.trialled import NOW, Arms, add, advanced, end, fill, moves, serve, settings_of
 from tests.writes import writes
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_evidence_is_that_of_the_rollouts_in_their_order(
     path: Path, store: SqliteStore

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from tau_live.core.records import Trial
@@ -24,6 +25,8 @@ from tests.trialled import (
     settings_of,
 )
 from tests.writes import writes
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_learner_that_is_clearly_better_is_frozen_and_its_control_keeps_a_share(

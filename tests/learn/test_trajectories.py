@@ -10,6 +10,8 @@ from tau_live.core.records import LearnableRollout, Reason, Reward, RolloutStatu
 from tau_live.learn.trajectories import CUT_OFF, trajectories_of
 from tests.learnables import GOOD, collected, decision, learnable, made, outcome, reward
 
+pytestmark = pytest.mark.slow
+
 
 def test_decisions_are_steps_with_what_was_known_when_they_were_made() -> None:
     found = made(learnable(GOOD, decision(2, chosen="a", applied="a", default="c", value=None)))

@@ -28,6 +28,8 @@ from tests.live.armed import (
 from tests.live.running import decisions, opened, rounds, until
 from tests.live.test_live_plugins import attached
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_explicit_decision_is_the_learners_from_the_first_call(live: Path) -> None:
     found = [row for key in range(20) for row in decided(key)]
@@ -315,7 +317,6 @@ def agent(key: object, *, good: str) -> None:
         run.reward(float(choice.option == good))
 
 
-@pytest.mark.slow
 def test_a_learner_that_is_better_is_frozen_and_when_the_world_turns_the_host_comes_back(
     live: Path, settings: Settings
 ) -> None:
@@ -377,7 +378,6 @@ def test_without_a_range_the_status_says_why_nothing_is_claimed(
     assert "trial" in report
 
 
-@pytest.mark.slow
 def test_a_champion_that_loves_what_broke_is_no_control(live: Path, settings: Settings) -> None:
     """It was proven by an option that then breaks; afterwards the control is the host again."""
     ranged = replace(

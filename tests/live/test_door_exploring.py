@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import tau_live
 from tau_live.core.settings import Settings
 from tau_live.operate.why import recompute
 from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import decisions, exported, opened
+
+pytestmark = pytest.mark.slow
 
 NAMES = ["careful", "bold", "reckless"]
 

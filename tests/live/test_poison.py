@@ -26,6 +26,8 @@ from tests.learnables import collected, learnable
 from tests.live.running import gate, opened, rounds
 from tests.writes import writes
 
+pytestmark = pytest.mark.slow
+
 GOOD = encode({"words": 3.0}, [("small", None), ("large", None)])
 NAN = GOOD._replace(values=np.full_like(GOOD.values, np.nan))
 INFINITE = GOOD._replace(values=np.full_like(GOOD.values, np.inf))
@@ -136,7 +138,6 @@ def test_a_rollout_that_breaks_an_update_is_left_out_of_it(path: Path) -> None:
     assert np.isfinite(probabilities(path, settings)).all()
 
 
-@pytest.mark.slow
 def test_a_nan_in_the_store_does_not_stop_a_live_process(live: Path) -> None:
     ids = rounds(7)
     assert tau_live.flush(30)
@@ -175,7 +176,6 @@ def lived(lie: float, *, seed: int) -> float:
     return taken[-200:].count("bad") / 200
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lie", [3.0, 100.0, 1e6])
 def test_one_user_in_twenty_does_not_own_the_policy(
     live: Path, settings: Settings, lie: float

@@ -23,6 +23,8 @@ from tau_live.rl.policy import (
 from tests.rl.rows import heard, known, networked
 from tests.rl.tasks import Product, lived
 
+pytestmark = pytest.mark.slow
+
 CONFIG = PolicyConfig(epsilon=0.1)
 OPTIONS = [("small", {"usd": 0.1}), ("large", {"usd": 2.0}), ("none", None)]
 MASKS = st.none() | st.lists(st.booleans(), min_size=3, max_size=3).filter(any)

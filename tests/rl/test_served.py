@@ -17,6 +17,8 @@ from tau_live.rl.kernel import KernelInput, features
 from tau_live.rl.policy import Judgement, Policy, PolicyConfig
 from tests.rl.rows import added, crossed, heard, known
 
+pytestmark = pytest.mark.slow
+
 CONFIG = PolicyConfig(width=32, cross_width=64, ridge_width=32)
 HEARD = ("a", "o0", "o2", "o3")
 TEXTS = ("red", "green", "the quick brown fox jumps over the lazy dog")

@@ -8,6 +8,8 @@ import pytest
 from tau_live.cli.demo.corpus import Entry, standard_library, words_of
 from tau_live.core.errors import TauLiveError
 
+pytestmark = pytest.mark.slow
+
 FINGERPRINT = """
 import hashlib, sys
 from tau_live.cli.demo.corpus import standard_library
@@ -88,7 +90,6 @@ def test_how_a_c_function_is_called_is_not_taken_for_its_summary(entries: list[E
     assert summaries["time.sleep"].startswith("Delay execution for a given number of seconds.")
 
 
-@pytest.mark.slow
 def test_reading_it_again_gives_the_same(entries: list[Entry]) -> None:
     assert standard_library() == entries
 
@@ -112,7 +113,6 @@ def test_names_fall_apart_into_words(text: str, words: list[str]) -> None:
     assert words_of(text) == words
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_questions_and_hits_whatever_the_hash_seed() -> None:
     prints = {fingerprint(hash_seed=seed) for seed in ("0", "4242")}
 
