@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "experience": "Learn lessons in words from groups of attempts, and prove them.",
     "start": "Start a pipeline that the settings declare.",
     "bench": "Prove on a fixed suite that something is better and no less safe.",
+    "proxy": "Forward calls of an OpenAI-compatible API as spans of their attempts.",
     "replay": "Store a recording and learn from it.",
     "ingest": "Store events from a file, a pipe or a socket.",
     "import-log": "Import earlier decisions of any system to start from.",

@@ -1018,6 +1018,12 @@ KEYS: Mapping[str, Keys] = {
         "lines_per_s": "lines per second",
     },
     "learn": UPDATE,
+    "proxy": {
+        "url": "where it listens",
+        "upstream": "the API that calls are forwarded to, without `/v1`",
+        "store": "the store of the spans",
+        "log": "the log of all calls, JSON Lines",
+    },
     "export": {
         "format": "jsonl, parquet or trajectories",
         "output": "where it was written",

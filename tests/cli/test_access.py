@@ -20,6 +20,7 @@ CHANGING = {
     "kill": ["kill", "--reason", "why"],
     "unkill": ["unkill", "--reason", "why"],
     "reward": ["reward", "1", "--run", CHILD],
+    "proxy": ["proxy", "--upstream-url", "http://127.0.0.1:1/v1", "--bind", "127.0.0.1:0"],
     "policy use": ["policy", "use", "1", "--point", "model", "--reason", "why"],
     "policy exposure": ["policy", "exposure", "model", "25%", "--reason", "why"],
     **{

@@ -1,0 +1,1 @@
+"""Servers: what other programs reach by HTTP."""

@@ -1,0 +1,335 @@
+"""A proxy of OpenAI-compatible APIs that makes every call a span of the attempt that makes it."""
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tau_live.core.errors import StoreError
+from tau_live.core.guard import logger, text_of
+from tau_live.core.settings import Settings
+from tau_live.serve.attribution import (
+    INVALID,
+    LOG,
+    ROLLOUT,
+    Attribution,
+    CallLog,
+    LoggedCall,
+    attribution_of,
+)
+from tau_live.serve.calls import Calls, Forwarded, Reserved
+from tau_live.serve.guard import Bind, Guard, RefusedError
+
+KIND = "proxy_error"
+MOST_BYTES = 16 * 2**20
+MOST_KEPT = 4 * 2**20
+"""How many bytes of an answer are read for what it says of itself."""
+
+ENDPOINTS: Mapping[str, str] = {
+    "/v1/chat/completions": "POST", "/v1/responses": "POST", "/v1/embeddings": "POST",
+    "/v1/models": "GET",
+}  # fmt: skip
+SENT = frozenset(
+    {"authorization", "content-type", "accept", "openai-organization", "openai-project",
+     "openai-beta", "x-request-id"}
+)  # fmt: skip
+RETURNED = frozenset({"content-type", "x-request-id", "retry-after"})
+STREAM = "text/event-stream"
+LEAST_TIMEOUT_MS = 1000
+
+
+class Options(NamedTuple):
+    """What an operator says of a proxy.
+
+    Attributes:
+        upstream: The URL of the API, with or without ``/v1``.
+        bind: Where it listens.
+        token: What requests have to bear; ``None`` for no token.
+        timeout_ms: How long the upstream may be silent.
+        allows_unattributed: Whether calls of no attempt are forwarded too.
+    """
+
+    upstream: str
+    bind: Bind
+    token: str | None = None
+    timeout_ms: int = 30_000
+    allows_unattributed: bool = False
+
+
+def upstream_of(url: str) -> str:
+    """Return the URL of an API without ``/v1`` at its end. Raises: ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f"expects a URL such as https://api.openai.com/v1, got {url!r}")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def log_of(store: Path) -> Path:
+    """Return where the log of calls is, beside their store."""
+    return store.with_name(LOG)
+
+
+class Proxy:
+    """The proxy; its methods are called in one event loop.
+
+    Args:
+        options: What the operator says of it.
+        settings: Those of the store.
+
+    Attributes:
+        options: What the operator says of it.
+        upstream: The URL of the API, without ``/v1``.
+        counts: How many calls were forwarded, failed, unattributed and unlogged.
+        calls: The store of the calls, while it serves.
+        client: The client of the upstream, while it serves.
+    """
+
+    calls: Calls
+    client: httpx.AsyncClient
+
+    def __init__(self, options: Options, settings: Settings) -> None:
+        self.options = options
+        self._settings = settings
+        self.upstream = upstream_of(options.upstream)
+        self.counts = {"forwarded": 0, "failed": 0, "unattributed": 0, "unlogged": 0}
+
+    @property
+    def app(self) -> Starlette:
+        """The proxy as an application."""
+        routes = [
+            Route(prefix + path, self._forward, methods=[method])
+            for path, method in ENDPOINTS.items()
+            for prefix in ("", "/rollout/{rollout_id}/attempt/{number}")
+        ]
+        return Starlette(
+            routes=[*routes, Route("/training/proxy/health", self._health)],
+            middleware=[
+                Middleware(Guard, bind=self.options.bind, token=self.options.token, kind=KIND)
+            ],
+            exception_handlers={RefusedError: self._refused, 404: _missing, 405: _missing},
+            lifespan=self._lives,
+        )
+
+    @asynccontextmanager
+    async def _lives(self, _: Starlette) -> AsyncIterator[None]:
+        self.log = CallLog(log_of(self._settings.store))
+        self.calls = Calls(self._settings)
+        seconds = self.options.timeout_ms / 1000
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        timeout = httpx.Timeout(seconds, pool=None)
+        async with httpx.AsyncClient(timeout=timeout, limits=limits) as self.client:
+            yield
+        self.calls.close()
+        self.log.close()
+
+    async def _health(self, _: Request) -> JSONResponse:
+        return JSONResponse(
+            {
+                "schema_version": 1, "status": "ready",
+                "upstream_chat_completions_url": f"{self.upstream}/v1/chat/completions",
+                "attribution_log_path": str(self.log.path),
+                "store_path": str(self._settings.store), **self.counts,
+                "unstored": self.calls.lost,
+            }
+        )  # fmt: skip
+
+    async def _refused(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, RefusedError)  # noqa: S101  # the only kind it is asked for
+        return error.response(KIND)
+
+    async def _forward(self, request: Request) -> Response:
+        call = _Call(self, request)
+        try:
+            return await call.answer()
+        except RefusedError as refusal:
+            call.end(status=refusal.status, error=refusal.code, message=str(refusal))
+            raise
+
+    def note(self, call: LoggedCall) -> None:
+        """Write a call into the log; a failure is counted."""
+        try:
+            self.log.add(call)
+        except OSError as error:
+            self.counts["unlogged"] += 1
+            if self.counts["unlogged"] == 1:
+                logger().error("proxy_call_not_logged", error=text_of(error), effect="counted")
+
+
+class _Call:
+    """One call, from its arrival to its end."""
+
+    def __init__(self, proxy: Proxy, request: Request) -> None:
+        self._proxy = proxy
+        self._request = request
+        self._began = time.perf_counter()
+        self._at = time.time()
+        path = request.url.path
+        self._endpoint = path[path.rindex("/v1/") :]
+        self._url = f"{proxy.upstream}{self._endpoint}"
+        self._body = b""
+        self._attribution: Attribution | None = None
+        self._reserved: Reserved | None = None
+        self._kept = bytearray()
+        self._bytes = 0
+        self._first_ms: float | None = None
+        self._is_streamed = False
+        self._status: int | None = None
+        self._is_forwarded = False
+        self._has_ended = False
+
+    def _ms(self) -> float:
+        return round(1000 * (time.perf_counter() - self._began), 3)
+
+    async def answer(self) -> Response:
+        """Forward the call, and return what the upstream says."""
+        own, request = self._proxy, self._request
+        self._body = await _body_of(request)
+        given = request.path_params
+        path = (given["rollout_id"], given["number"]) if given else None
+        self._attribution = attribution_of(request.headers.raw, path)
+        if self._attribution is None and not own.options.allows_unattributed:
+            raise RefusedError(400, INVALID, f"missing required header {ROLLOUT!r}")
+        if self._attribution is None:
+            own.counts["unattributed"] += 1
+        else:
+            await self._admit(self._attribution)
+        response = await self._send()
+        self._status = response.status_code
+        headers = {
+            name: value
+            for name, value in response.headers.items()
+            if name in RETURNED or name.startswith(("x-ratelimit-", "ratelimit"))
+        }
+        if response.headers.get("content-type", "").startswith(STREAM):
+            self._is_streamed = True
+            chunks = self._chunks(response)
+            return StreamingResponse(chunks, response.status_code, headers)
+        content = await self._whole(response)
+        self.end()
+        return Response(content, response.status_code, headers)
+
+    async def _admit(self, attribution: Attribution) -> None:
+        try:
+            self._reserved = await self._proxy.calls.admit(attribution, self._body)
+        except StoreError as error:  # it is forwarded all the same
+            self._proxy.calls.lost += 1
+            logger().error("proxy_store_not_read", error=text_of(error), effect="it is forwarded")
+
+    async def _send(self) -> httpx.Response:
+        request, client = self._request, self._proxy.client
+        headers = {name: value for name, value in request.headers.items() if name in SENT}
+        self._is_forwarded = True
+        try:
+            return await client.send(
+                client.build_request(
+                    request.method, self._url, params=request.url.query or None,
+                    content=self._body, headers={**headers, "accept-encoding": "identity"},
+                ),
+                stream=True, follow_redirects=False,
+            )  # fmt: skip
+        except httpx.TimeoutException:
+            text = f"the upstream was silent for {self._proxy.options.timeout_ms} ms"
+            raise RefusedError(504, "training_proxy_upstream_timeout", text) from None
+        except httpx.HTTPError as error:
+            text = f"the upstream cannot be reached: {type(error).__name__}"
+            raise RefusedError(502, "training_proxy_upstream_request_failed", text) from None
+
+    async def _whole(self, response: httpx.Response) -> bytes:
+        try:
+            content = b"".join([chunk async for chunk in self._read(response)])
+        except httpx.TimeoutException:
+            text = f"the upstream was silent for {self._proxy.options.timeout_ms} ms"
+            raise RefusedError(504, "training_proxy_upstream_timeout", text) from None
+        except httpx.HTTPError as error:
+            text = f"the answer of the upstream broke off: {type(error).__name__}"
+            raise RefusedError(502, "training_proxy_upstream_response_read_failed", text) from None
+        finally:
+            await response.aclose()
+        return content
+
+    async def _read(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        async for chunk in response.aiter_raw():
+            if self._first_ms is None:
+                self._first_ms = self._ms()
+            self._bytes += len(chunk)
+            self._kept += chunk[: max(MOST_KEPT - len(self._kept), 0)]
+            yield chunk
+
+    async def _chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """Yield a stream as it comes; a client that leaves ends the call of the upstream."""
+        code = message = None
+        try:
+            async for chunk in self._read(response):
+                yield chunk
+        except httpx.HTTPError as error:
+            code, message = "training_proxy_upstream_response_read_failed", type(error).__name__
+            raise  # the client sees that it broke off, as it did
+        except (GeneratorExit, anyio.get_cancelled_exc_class()):
+            code, message = "client_left", "the client did not wait for the end"
+            raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+            self.end(error=code, message=message)
+
+    def end(
+        self, *, status: int | None = None, error: str | None = None, message: str | None = None
+    ) -> None:
+        """Log the call and store its span, once."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        own, request, attribution = self._proxy, self._request, self._attribution
+        if self._is_forwarded:
+            own.counts["failed" if error else "forwarded"] += 1
+        took_ms = self._ms()
+        own.note(
+            LoggedCall(
+                method=request.method, path=request.url.path, upstream_url=self._url,
+                timestamp_unix_ms=round(1000 * self._at), request_bytes=len(self._body),
+                response_bytes=self._bytes, duration_ms=took_ms,
+                rollout_id=attribution and attribution.rollout_id,
+                attempt_id=attribution and attribution.attempt,
+                sequence_id=attribution and attribution.sequence,
+                trace_id=attribution and attribution.trace_id,
+                status_code=status or self._status, error_code=error, error_message=message,
+            )
+        )  # fmt: skip
+        if attribution is not None and self._is_forwarded:
+            own.calls.add(
+                Forwarded(
+                    attribution, self._endpoint, self._body, bytes(self._kept), self._bytes,
+                    self._status, self._is_streamed, self._at, self._first_ms, took_ms, error,
+                    self._reserved,
+                )
+            )  # fmt: skip
+
+
+async def _body_of(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MOST_BYTES:
+                text = f"a body has at most {MOST_BYTES} bytes"
+                raise RefusedError(413, "training_proxy_body_too_large", text)
+    except ClientDisconnect:
+        raise RefusedError(400, "client_left", "the client did not send all of it") from None
+    return bytes(body)
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    known: Sequence[str] = [f"{method} {path}" for path, method in ENDPOINTS.items()]
+    text = f"{request.method} {request.url.path} is not forwarded: there are {', '.join(known)}"
+    return RefusedError(status, "training_proxy_unknown_endpoint", text).response(KIND)
