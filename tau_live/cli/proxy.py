@@ -17,9 +17,7 @@ from tau_live.core.version import packages_for
         "OPENAI_BASE_URL=http://127.0.0.1:8788/rollout/ROLLOUT/attempt/1/v1 ./agent",
     )
 )
-@click.option(
-    "--upstream-url", required=True, metavar="URL", help="The API that calls are forwarded to."
-)
+@click.option("--upstream-url", metavar="URL", help="The API that calls are forwarded to.")
 @click.option(
     "--bind", default="127.0.0.1:8788", show_default=True, metavar="HOST:PORT",
     help="Where it listens; port 0 takes a free one.",
@@ -40,7 +38,7 @@ from tau_live.core.version import packages_for
 def proxy(  # noqa: PLR0913, PLR0917  # the options
     path: Path | None,
     as_json: bool,
-    upstream_url: str,
+    upstream_url: str | None,
     bind: str,
     token_file: Path | None,
     timeout_ms: int,
@@ -49,7 +47,9 @@ def proxy(  # noqa: PLR0913, PLR0917  # the options
     """Forward calls of an OpenAI-compatible API, and store each as a span of its attempt.
 
     A call names its attempt by its path, /rollout/ID/attempt/N/v1/..., or by the headers
-    x-rollout-id and x-attempt-id. Only this machine reaches it, unless a token is set.
+    x-rollout-id and x-attempt-id. A call of a model tau/NAME is a decision between the upstream
+    models of [tool.tau-live.models.NAME]; POST /v1/decide and /v1/reward are for everything else.
+    Only this machine reaches it, unless a token is set.
     """
     try:
         from tau_live.serve.guard import Bind, read_token
@@ -60,7 +60,8 @@ def proxy(  # noqa: PLR0913, PLR0917  # the options
             f"the proxy needs more packages ({error}): pip install {packages_for('serve')}"
         ) from error
     try:
-        place, upstream = Bind.parse(bind), upstream_of(upstream_url)
+        place = Bind.parse(bind)
+        upstream = None if upstream_url is None else upstream_of(upstream_url)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     token = read_token(place, token_file)
@@ -72,6 +73,7 @@ def proxy(  # noqa: PLR0913, PLR0917  # the options
             store, log = str(settings.store), str(log_of(settings.store))
             print_json({"url": url, "upstream": upstream, "store": store, "log": log})
         else:
-            click.echo(f"{url} forwards to {upstream}, and stores in {settings.store}")
+            forwards = "decides" if upstream is None else f"forwards to {upstream}"
+            click.echo(f"{url} {forwards}, and stores in {settings.store}")
 
     serve(Proxy(options, settings).app, place, ready=ready)

@@ -49,7 +49,7 @@ class Forwarded(NamedTuple):
     """A call that was forwarded.
 
     Attributes:
-        attribution: The attempt that it belongs to.
+        attribution: The attempt that it belongs to; ``None`` for none.
         endpoint: The path at the upstream, such as ``/v1/chat/completions``.
         request: The body of the request.
         response: The body of the answer, or its beginning.
@@ -63,7 +63,7 @@ class Forwarded(NamedTuple):
         reserved: What it may use of a budget.
     """
 
-    attribution: Attribution
+    attribution: Attribution | None
     endpoint: str
     request: bytes
     response: bytes
@@ -137,7 +137,7 @@ class Calls:
         except UnknownError:
             return None
         known = run.report.get("limits")
-        request = _json(body)
+        request = as_json(body)
         most = request.get("max_completion_tokens") or request.get("max_tokens") or 0
         output = most if isinstance(most, int) else 0
         given = tokens_at_most(body.decode("utf-8", "replace"))
@@ -168,14 +168,15 @@ class Calls:
     def _add(self, call: Forwarded) -> None:
         self._waiting -= 1
         try:
-            self._store_call(call)
+            if call.attribution is not None:
+                self._store_call(call, call.attribution)
         except StoreError as error:
             self.lost += 1
             logger().error("proxy_call_not_stored", error=text_of(error), effect="it is counted")
 
-    def _store_call(self, call: Forwarded) -> None:
+    def _store_call(self, call: Forwarded, own: Attribution) -> None:
         answer = answer_of(call)
-        request = _json(call.request)
+        request = as_json(call.request)
         usage = answer["usage"]
         usd = self._cost(usage, {**request, **answer}) if usage else None
         if call.reserved is not None:
@@ -187,7 +188,6 @@ class Calls:
                 usd_reserved=call.reserved.usd,
             )
         ended_at = call.started_at + call.duration_ms / 1000
-        own = call.attribution
         span = Span(
             rollout_id=own.rollout_id,
             attempt=own.attempt,
@@ -229,7 +229,8 @@ def _is_over(attempt: Attempt, attempts: list[Attempt]) -> bool:
     )
 
 
-def _json(content: bytes) -> dict[str, Any]:
+def as_json(content: bytes) -> dict[str, Any]:
+    """Return an object; an empty one if it is something else."""
     try:
         known = json.loads(content)
     except ValueError:
@@ -246,7 +247,7 @@ def answer_of(call: Forwarded) -> dict[str, Any]:
         "id": None, "model": None, "usage": {}, "finish_reason": None, "text": None,
     }  # fmt: skip
     texts: list[str] = []
-    for part in _events(call.response) if call.is_streamed else [_json(call.response)]:
+    for part in _events(call.response) if call.is_streamed else [as_json(call.response)]:
         inner = part.get("response")
         whole: dict[str, Any] = inner if isinstance(inner, dict) else part
         for key in ("id", "model"):
@@ -299,6 +300,6 @@ def _events(body: bytes) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a stream of server-sent events."""
     for line in body.splitlines():
         if line.startswith(b"data:"):
-            event = _json(line[5:])
+            event = as_json(line[5:])
             if event:
                 yield event

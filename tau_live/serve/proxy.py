@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import httpx
+import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -17,7 +18,9 @@ from starlette.routing import Route
 
 from tau_live.core.errors import StoreError
 from tau_live.core.guard import logger, text_of
+from tau_live.core.prompts import canonical_json
 from tau_live.core.settings import Settings
+from tau_live.core.version import this_version
 from tau_live.serve.attribution import (
     INVALID,
     LOG,
@@ -27,7 +30,16 @@ from tau_live.serve.attribution import (
     LoggedCall,
     attribution_of,
 )
-from tau_live.serve.calls import Calls, Forwarded, Reserved
+from tau_live.serve.calls import Calls, Forwarded, Reserved, answer_of, as_json
+from tau_live.serve.deciding import (
+    BeginRun,
+    Chosen,
+    Decide,
+    Deciding,
+    EndRun,
+    GiveReward,
+    read,
+)
 from tau_live.serve.guard import Bind, Guard, RefusedError
 
 KIND = "proxy_error"
@@ -39,6 +51,13 @@ ENDPOINTS: Mapping[str, str] = {
     "/v1/chat/completions": "POST", "/v1/responses": "POST", "/v1/embeddings": "POST",
     "/v1/models": "GET",
 }  # fmt: skip
+OWN: Mapping[str, tuple[type, str]] = {
+    "/v1/decide": (Decide, "Decide, in an open run or in one of its own."),
+    "/v1/reward": (GiveReward, "Reward a run, a decision or the answer of a model."),
+    "/tau/reward": (GiveReward, "Reward a run, a decision or the answer of a model."),
+    "/v1/runs": (BeginRun, "Begin a run, in which several things are decided."),
+    "/v1/runs/{run}/end": (EndRun, "End a run."),
+}
 SENT = frozenset(
     {"authorization", "content-type", "accept", "openai-organization", "openai-project",
      "openai-beta", "x-request-id"}
@@ -52,14 +71,14 @@ class Options(NamedTuple):
     """What an operator says of a proxy.
 
     Attributes:
-        upstream: The URL of the API, with or without ``/v1``.
+        upstream: The URL of the API, with or without ``/v1``; ``None`` for none.
         bind: Where it listens.
         token: What requests have to bear; ``None`` for no token.
         timeout_ms: How long the upstream may be silent.
         allows_unattributed: Whether calls of no attempt are forwarded too.
     """
 
-    upstream: str
+    upstream: str | None
     bind: Bind
     token: str | None = None
     timeout_ms: int = 30_000
@@ -92,15 +111,17 @@ class Proxy:
         counts: How many calls were forwarded, failed, unattributed and unlogged.
         calls: The store of the calls, while it serves.
         client: The client of the upstream, while it serves.
+        deciding: The decisions, while it serves.
     """
 
     calls: Calls
     client: httpx.AsyncClient
+    deciding: Deciding
 
     def __init__(self, options: Options, settings: Settings) -> None:
         self.options = options
         self._settings = settings
-        self.upstream = upstream_of(options.upstream)
+        self.upstream = None if options.upstream is None else upstream_of(options.upstream)
         self.counts = {"forwarded": 0, "failed": 0, "unattributed": 0, "unlogged": 0}
 
     @property
@@ -112,7 +133,12 @@ class Proxy:
             for prefix in ("", "/rollout/{rollout_id}/attempt/{number}")
         ]
         return Starlette(
-            routes=[*routes, Route("/training/proxy/health", self._health)],
+            routes=[
+                *routes,
+                *(Route(path, self._own, methods=["POST"]) for path in OWN),
+                Route("/openapi.json", _openapi),
+                Route("/training/proxy/health", self._health),
+            ],
             middleware=[
                 Middleware(Guard, bind=self.options.bind, token=self.options.token, kind=KIND)
             ],
@@ -124,11 +150,13 @@ class Proxy:
     async def _lives(self, _: Starlette) -> AsyncIterator[None]:
         self.log = CallLog(log_of(self._settings.store))
         self.calls = Calls(self._settings)
+        self.deciding = Deciding(self._settings)
         seconds = self.options.timeout_ms / 1000
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
         timeout = httpx.Timeout(seconds, pool=None)
         async with httpx.AsyncClient(timeout=timeout, limits=limits) as self.client:
             yield
+        self.deciding.close()
         self.calls.close()
         self.log.close()
 
@@ -142,6 +170,19 @@ class Proxy:
                 "unstored": self.calls.lost,
             }
         )  # fmt: skip
+
+    async def _own(self, request: Request) -> JSONResponse:
+        """Answer a call that is ours: a decision, a run, a reward."""
+        body, deciding = await _body_of(request), self.deciding
+        match request.url.path.rsplit("/", 1)[1]:
+            case "decide":
+                return JSONResponse(deciding.decide(read(body, Decide)))
+            case "reward":
+                return JSONResponse(deciding.reward(read(body, GiveReward)), 202)
+            case "runs":
+                return JSONResponse(deciding.begin_run(read(body, BeginRun)), 201)
+        run = request.path_params["run"]
+        return JSONResponse(deciding.end_run(run, read(body, EndRun)))
 
     async def _refused(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, RefusedError)  # noqa: S101  # the only kind it is asked for
@@ -175,10 +216,11 @@ class _Call:
         self._at = time.time()
         path = request.url.path
         self._endpoint = path[path.rindex("/v1/") :]
-        self._url = f"{proxy.upstream}{self._endpoint}"
+        self._url = f"{proxy.upstream or ''}{self._endpoint}"
         self._body = b""
         self._attribution: Attribution | None = None
         self._reserved: Reserved | None = None
+        self._chosen: Chosen | None = None
         self._kept = bytearray()
         self._bytes = 0
         self._first_ms: float | None = None
@@ -197,12 +239,13 @@ class _Call:
         given = request.path_params
         path = (given["rollout_id"], given["number"]) if given else None
         self._attribution = attribution_of(request.headers.raw, path)
-        if self._attribution is None and not own.options.allows_unattributed:
-            raise RefusedError(400, INVALID, f"missing required header {ROLLOUT!r}")
-        if self._attribution is None:
-            own.counts["unattributed"] += 1
-        else:
+        is_decided = self._choose()
+        if self._attribution is not None:
             await self._admit(self._attribution)
+        elif not is_decided and not own.options.allows_unattributed:
+            raise RefusedError(400, INVALID, f"missing required header {ROLLOUT!r}")
+        elif not is_decided:
+            own.counts["unattributed"] += 1
         response = await self._send()
         self._status = response.status_code
         headers = {
@@ -210,6 +253,9 @@ class _Call:
             for name, value in response.headers.items()
             if name in RETURNED or name.startswith(("x-ratelimit-", "ratelimit"))
         }
+        if self._chosen is not None:
+            choice = self._chosen.choice
+            headers |= {"x-tau-option": self._chosen.option, "x-tau-decision": choice.id}
         if response.headers.get("content-type", "").startswith(STREAM):
             self._is_streamed = True
             chunks = self._chunks(response)
@@ -217,6 +263,19 @@ class _Call:
         content = await self._whole(response)
         self.end()
         return Response(content, response.status_code, headers)
+
+    def _choose(self) -> bool:
+        """Choose the upstream model of a request for one that is decided; say whether it is."""
+        body = as_json(self._body)
+        own, headers = self._proxy.deciding, self._request.headers
+        chosen = own.choose(body, headers, streaming=body.get("stream") is True)
+        if chosen is None:
+            return False
+        self._chosen = chosen
+        self._body = canonical_json({**body, **chosen.params, "model": chosen.model})
+        if chosen.url is not None:
+            self._url = f"{chosen.url}{self._endpoint}"
+        return True
 
     async def _admit(self, attribution: Attribution) -> None:
         try:
@@ -228,6 +287,11 @@ class _Call:
     async def _send(self) -> httpx.Response:
         request, client = self._request, self._proxy.client
         headers = {name: value for name, value in request.headers.items() if name in SENT}
+        if self._chosen is not None and self._chosen.key is not None:
+            headers["authorization"] = f"Bearer {self._chosen.key}"
+        if not self._url.startswith("http"):
+            text = "the proxy was started without --upstream-url"
+            raise RefusedError(502, "training_proxy_upstream_request_failed", text)
         self._is_forwarded = True
         try:
             return await client.send(
@@ -305,14 +369,15 @@ class _Call:
                 status_code=status or self._status, error_code=error, error_message=message,
             )
         )  # fmt: skip
+        call = Forwarded(
+            attribution, self._endpoint, self._body, bytes(self._kept), self._bytes, self._status,
+            self._is_streamed, self._at, self._first_ms, took_ms, error, self._reserved,
+        )  # fmt: skip
+        if self._chosen is not None:
+            failed = error or (None if (self._status or 500) < 400 else f"HTTP {self._status}")
+            own.deciding.end(self._chosen, answer_of(call), failed)
         if attribution is not None and self._is_forwarded:
-            own.calls.add(
-                Forwarded(
-                    attribution, self._endpoint, self._body, bytes(self._kept), self._bytes,
-                    self._status, self._is_streamed, self._at, self._first_ms, took_ms, error,
-                    self._reserved,
-                )
-            )  # fmt: skip
+            own.calls.add(call)
 
 
 async def _body_of(request: Request) -> bytes:
@@ -333,3 +398,34 @@ async def _missing(request: Request, error: Exception) -> Response:
     known: Sequence[str] = [f"{method} {path}" for path, method in ENDPOINTS.items()]
     text = f"{request.method} {request.url.path} is not forwarded: there are {', '.join(known)}"
     return RefusedError(status, "training_proxy_unknown_endpoint", text).response(KIND)
+
+
+async def _openapi(_: Request) -> JSONResponse:
+    """Describe the calls that are ours."""
+    kinds = [kind for kind, _ in OWN.values()]
+    schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")[1]
+    refused = {"description": "Refused: `error` has a code and a message."}
+    paths = {
+        path: {
+            "post": {
+                "summary": summary,
+                "parameters": [
+                    {"name": "run", "in": "path", "required": True, "schema": {"type": "string"}}
+                ] if "{run}" in path else [],
+                "requestBody": {
+                    "required": True,
+                    "content": {
+                        "application/json": {
+                            "schema": {"$ref": f"#/components/schemas/{kind.__name__}"}
+                        }
+                    },
+                },
+                "responses": {"2XX": {"description": "Done."}, "4XX": refused},
+            }
+        }
+        for path, (kind, summary) in OWN.items()
+    }  # fmt: skip
+    info = {"title": "tau-live", "version": this_version()}
+    return JSONResponse(
+        {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+    )

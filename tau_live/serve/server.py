@@ -25,7 +25,8 @@ def serve(app: ASGIApp, bind: Bind, *, ready: Callable[[str], None]) -> None:
         TauLiveError: The address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in bind.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
+    # asyncio sends small answers at once only on sockets that say TCP
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((bind.host, bind.port))

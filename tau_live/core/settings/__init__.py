@@ -41,10 +41,12 @@ from tau_live.core.settings.sources import from_environment, from_file, from_pyp
 from tau_live.core.settings.tables import (
     CAPS,
     DECISIONS,
+    MODELS,
     PRICES,
     REWARDS,
     SECONDS,
     DeclaredDecision,
+    DeclaredModel,
     DeclaredPrice,
     DeclaredReward,
     HardGateCost,
@@ -176,6 +178,9 @@ class Settings:
     )
     decisions: tuple[DeclaredDecision, ...] = setting(
         (), DECISIONS, "Decision points of hosts, with their options."
+    )
+    models: tuple[DeclaredModel, ...] = setting(
+        (), MODELS, "Models of `tau-live proxy` that are decided, with their upstream models."
     )
     prompts_store: Path | None = setting(
         None, optional(PATH), "The store whose adopted prompts are offered; none means STORE."
@@ -331,7 +336,7 @@ SETTINGS: tuple[Setting, ...] = (*rows_of(Settings), *rows_of(SafetySettings, "s
 def value_text(row: Setting, settings: Settings) -> str:
     """Return the value of a row as it could be written into its variable."""
     value = getattr(getattr(settings, row.group) if row.group else settings, row.field)
-    if row.field in {"rewards", "decisions", "prices"}:
+    if row.field in {"rewards", "decisions", "models", "prices"}:
         omit = (None, ()) if row.field == "rewards" else (None,)
         value = tables_of(value, omit=omit)
     elif row.field != "alert_command" or not value:

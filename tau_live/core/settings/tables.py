@@ -475,3 +475,68 @@ class DeclaredPrice:
 
 PRICES = tables_kind(DeclaredPrice, "price", "the price of {!r}")
 """Tables of prices, by model."""
+
+
+_UPSTREAM = {"model", "url", "key_env", "params", "features"}
+
+
+def _upstreams(raw: object) -> Mapping[str, Mapping[str, object]] | None:
+    """Return upstream models by the names of their options; ``None`` if they are malformed."""
+    try:
+        tables = {str(name): as_table(value) for name, value in as_table(raw).items()}
+    except ValueError as error:
+        pass_on(error)
+        return None
+    known = {
+        name: {str(key).replace("-", "_"): value for key, value in table.items()}
+        for name, table in tables.items()
+    }
+    for name, option in known.items():
+        texts = [option.get("model"), option.get("url", "-"), option.get("key_env", "-")]
+        parts = [option.get("params", {}), option.get("features", {})]
+        if (
+            not name.strip()
+            or option.keys() - _UPSTREAM
+            or not all(_is_text(text) for text in texts)
+            or not all(isinstance(part, Mapping) for part in parts)
+        ):
+            return None
+    return MappingProxyType(known) if len(known) > 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredModel:
+    """A model of ``tau-live proxy`` that is decided: ``tau/NAME`` in a request."""
+
+    name: str
+    options: Mapping[str, Mapping[str, object]] = setting(
+        MappingProxyType({}),
+        checked_kind(
+            "two tables or more, each with a model, and maybe url, key-env, params and features",
+            _upstreams,
+        ),
+        "The upstream models by name: `model`, `url` of another API than the proxy's, `key-env` "
+        "that holds its key, `params` that replace those of the request, `features`.",
+    )
+    default: str = setting(
+        "",
+        checked_kind("a text", lambda raw: raw if isinstance(raw, str) else None),
+        "The option that is taken whenever nothing is decided; the first by default.",
+    )
+    context_headers: tuple[str, ...] = setting(
+        (), NAMES, "Headers of a request that the decision knows."
+    )
+    context_metadata: tuple[str, ...] = setting(
+        (), NAMES, "Keys of a request's `metadata` that the decision knows."
+    )
+
+    def __post_init__(self) -> None:
+        parse_fields(self, f"the {{}} of model {self.name!r}")
+        if not self.options:
+            raise SettingsError(f"model {self.name!r} has no options")
+        if self.default and self.default not in self.options:
+            raise SettingsError(f"model {self.name!r} has no option {self.default!r}")
+
+
+MODELS = tables_kind(DeclaredModel, "model", "model {!r}")
+"""Tables of models that are decided, by name."""
