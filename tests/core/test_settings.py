@@ -13,6 +13,7 @@ from tau_live.core.settings import SETTINGS, Learner, Settings, value_text
 from tau_live.core.settings.kinds import Setting
 from tau_live.core.settings.tables import (
     DeclaredDecision,
+    DeclaredModel,
     DeclaredPrice,
     DeclaredReward,
     SafetySettings,
@@ -41,6 +42,10 @@ OTHER_VALUES = {
     "decisions": (
         '{"model": {"options": ["a"]}}',
         (DeclaredDecision(point="model", options={"a": "a"}),),
+    ),
+    "models": (
+        '{"answer": {"options": {"a": {"model": "m"}, "b": {"model": "n"}}}}',
+        (DeclaredModel(name="answer", options={"a": {"model": "m"}, "b": {"model": "n"}}),),
     ),
     "prices": (
         '{"bread-*": {"input": 1, "output": 2}}',
@@ -368,3 +373,19 @@ def test_importing_the_settings_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({}, "must be two tables or more"),
+        ({"options": {"a": {"model": "m"}}}, "must be two tables or more"),
+        ({"options": {"a": {"model": "m"}, "b": {"modle": "m"}}}, "must be two tables or more"),
+        ({"options": {"a": {"model": "m"}, "b": {"model": ""}}}, "must be two tables or more"),
+        ({"options": {"a": {"model": "m"}, "b": {"model": "n"}}, "default": "c"},
+         "has no option 'c'"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_decided_is_an_error(table: dict[str, object], why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        DeclaredModel(name="answer", **table)  # type: ignore[arg-type]  # as a file has it

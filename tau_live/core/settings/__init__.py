@@ -57,7 +57,7 @@ from tau_live.core.settings.tables import (
 from tau_live.core.switch import PREFIX, Switch, switched_on
 
 __all__ = [
-    "SETTINGS", "Content", "DeclaredDecision", "DeclaredPrice", "DeclaredReward",
+    "SETTINGS", "Content", "DeclaredDecision", "DeclaredModel", "DeclaredPrice", "DeclaredReward",
     "Durability", "HardGateCost",
     "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
     "folder_of", "here", "in_force", "place_paths", "switched_on", "value_text",

@@ -532,8 +532,6 @@ class DeclaredModel:
 
     def __post_init__(self) -> None:
         parse_fields(self, f"the {{}} of model {self.name!r}")
-        if not self.options:
-            raise SettingsError(f"model {self.name!r} has no options")
         if self.default and self.default not in self.options:
             raise SettingsError(f"model {self.name!r} has no option {self.default!r}")
 
