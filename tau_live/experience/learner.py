@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from tau_live.core.guard import logger, text_of
 from tau_live.core.redaction import scrub_text
 from tau_live.core.sanitize import JsonObject
 from tau_live.experience.config import Config
@@ -19,7 +20,7 @@ from tau_live.experience.records import AttemptReward, Experience, ToolStat
 from tau_live.experience.stamps import MAX_WORDS, MOST_WHEN_WORDS
 from tau_live.experience.tasks import Task
 from tau_live.experience.words import Leaks, count_words, text_problem
-from tau_live.prompts.models import Answer, Models, SurroundingsError
+from tau_live.prompts.models import Answer, Models, StoppedError, SurroundingsError
 from tau_live.store.roles import Store
 
 TRIES = 3
@@ -30,6 +31,11 @@ MOST_SHOWN = 6
 
 LONGEST_OUTPUT = 2000
 """Characters of an output that a learner reads."""
+
+LONGEST_REPLY = 16_000
+"""The last characters of an answer in which a reply is looked for."""
+
+DECODER = json.JSONDecoder()
 
 MAX_TOKENS = 1024
 """The most tokens of a reply."""
@@ -365,7 +371,10 @@ class Learner:
         reply: Reply | None = None
         shortened = False
         while len(answers) < TRIES + shortened:
-            answers.append(self._call(system, user, seed_of(self._config.seed, key, len(answers))))
+            answer = self._call(system, user, seed_of(self._config.seed, key, len(answers)))
+            if answer is None:
+                break
+            answers.append(answer)
             known, error = parse(answers[-1].text, kind)
             if known is None:
                 user = f"{as_data(data)}\n\nYour last answer was refused: {error}"
@@ -385,19 +394,32 @@ class Learner:
             "latency_ms": sum(1000 * (each.ended_at - each.started_at) for each in answers),
         }
 
-    def _call(self, system: str, user: str, seed: int) -> Answer:
-        """Ask the model once; trouble of its surroundings is waited out twice."""
+    def _call(self, system: str, user: str, seed: int) -> Answer | None:
+        """Ask the model once; trouble is waited out twice.
+
+        Returns:
+            ``None`` if the model itself fails, which ends no run: a group teaches nothing.
+
+        Raises:
+            SurroundingsError: It cannot be reached; the run can be resumed.
+        """
         for left in (2, 1, 0):
             try:
                 return self._models.call(
                     self._config.learner_model, system=system, user=user, seed=seed,
                     temperature=0.0, max_tokens=MAX_TOKENS,
                 )  # fmt: skip
+            except StoppedError:
+                raise
             except SurroundingsError as error:
                 if not left:
                     raise
                 threading.Event().wait(min(error.retry_after_s or 0.5, 30.0))
-        raise AssertionError
+            except Exception as error:  # noqa: BLE001  # whatever a model of the user's raises
+                if not left:
+                    effect = "a group teaches nothing"
+                    logger().warning("learner_failed", error=text_of(error), effect=effect)
+        return None
 
 
 def lesson_problem(lesson: Lesson, config: Config) -> str | None:
@@ -422,14 +444,20 @@ def as_data(data: object) -> str:
 
 
 def parse(text: str, kind: type[Reply]) -> tuple[Reply | None, str]:
-    """Return the reply in a model's answer, or why there is none."""
-    start, end = text.find("{"), text.rfind("}")
-    if start < 0 or end < start:
-        return None, "it holds no JSON object"
-    try:
-        return msgspec.json.decode(text[start : end + 1], type=kind), ""
-    except (msgspec.DecodeError, RecursionError) as error:
-        return None, str(error)[:200]
+    """Return the reply in a model's answer, or why there is none.
+
+    It is the last JSON object that fits: models think aloud before it, and put fences around it.
+    """
+    text = text[-LONGEST_REPLY:]
+    found, why, start = None, "it holds no JSON object", text.find("{")
+    while start >= 0:
+        try:
+            content, end = DECODER.raw_decode(text, start)
+            found = msgspec.convert(content, kind)
+        except (ValueError, RecursionError) as error:  # no JSON, or another object
+            why, end = str(error)[:200], start + 1
+        start = text.find("{", end)
+    return found, "" if found is not None else why
 
 
 def _plain(reply: object) -> JsonObject:

@@ -270,8 +270,18 @@ def test_a_reply_that_does_not_fit_says_why(text: str) -> None:
     assert error
 
 
-def test_a_reply_is_found_in_what_a_model_says_around_it() -> None:
-    reply, _ = parse('Sure!\n```json\n{"lessons": [{"text": "x"}]}\n``` Bye.', Lessons)
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Sure!\n```json\n{"lessons": [{"text": "x"}]}\n``` Bye.',
+        '```json\n{"lessons": [{"text": "x"}]}\n```\nHope it helps {you}!',
+        '<think>{"lessons": [{"text": "not this"}]} or so</think>{"lessons": [{"text": "x"}]}',
+        'With {braces} before: {"answer": {"lessons": [{"text": "x"}]}}',
+        '{"lessons": [{"text": "x", "confidence": 0.9}], "thoughts": {"a": "}"}}',
+    ],
+)
+def test_a_reply_is_found_in_what_a_model_says_around_it(text: str) -> None:
+    reply, _ = parse(text, Lessons)
 
     assert reply == Lessons([Lesson(text="x")])
 

@@ -229,6 +229,16 @@ def test_an_order_in_the_output_of_a_tool_reaches_no_prompt(tmp_path: Path) -> N
     assert [why for why in rejected if why.startswith("unsafe_text")]
 
 
+def test_a_learner_that_fails_now_and_then_ends_no_run(tmp_path: Path) -> None:
+    own = World(tmp_path, "failing", epochs=1)
+
+    run = own.run()
+
+    assert run.state is OptimizationState.COMPLETED
+    assert own.manifest(run)["experiences"]["rejected"]["unparsed"] > 0
+    assert {each["op"] for each in own.operations()} >= {"ADD"}
+
+
 def test_no_rollout_of_a_run_is_one_to_learn_decisions_from(tmp_path: Path) -> None:
     own = World(tmp_path, "ruled", epochs=1)
 

@@ -123,6 +123,14 @@ def echoing(messages: "list[ModelMessage]", info: "AgentInfo") -> "ModelResponse
     return _reply(messages, info, rates, {"kind": "do", "when": "", "text": text})
 
 
+def failing(messages: "list[ModelMessage]", info: "AgentInfo") -> "ModelResponse":
+    """The learner raises on every third seed, whatever it is asked."""
+    parts = "".join(str(part.content) for message in messages for part in message.parts)
+    if DATA.search(parts) is not None and int((info.model_settings or {}).get("seed", 0)) % 3 == 0:
+        raise RuntimeError("no answer today")
+    return ruled(messages, info)
+
+
 def tasks(train: int, validation: int, test: int) -> list[dict[str, Any]]:
     """Return tasks that share nothing."""
     own: list[dict[str, Any]] = []
