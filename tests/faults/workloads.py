@@ -352,6 +352,7 @@ def compared(folder: Path) -> None:
     root = Root(folder)
     evidence = read_evidence(root, read_inputs(root, RUN))
     write_reports(root, evidence, timestamp(time.time()))
+    tau_live.detach()  # what was executed attached it, and its learner would open the store later
 
 
 def keep(folder: Path) -> Iterator[None]:
