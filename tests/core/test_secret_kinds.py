@@ -94,10 +94,10 @@ ADVERSARIAL = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", ADVERSARIAL)
-def test_a_megabyte_of_anything_takes_linear_time(piece: str) -> None:
-    text = piece * (1_000_000 // len(piece))
+def test_a_long_text_of_anything_takes_linear_time(piece: str) -> None:
+    text = piece * (250_000 // len(piece))
     began = time.thread_time()
 
     Redactor("redacted", 2_000_000).scrub(text)
 
-    assert time.thread_time() - began < 20.0  # measured: 0.002 to 2.4; quadratic takes minutes
+    assert time.thread_time() - began < 5.0  # measured: 0.001 to 0.6; quadratic takes much longer

@@ -34,9 +34,9 @@ class Part(NamedTuple):
 
 PARTS: Mapping[Tier, tuple[Part, ...]] = {
     Tier.QUICK: (
-        Part("live", 5, 1_200),
-        Part("readers", 5, 16_000),
-        Part("twin", 5, 500),
+        Part("live", 5, 600),
+        Part("readers", 5, 9_000),
+        Part("twin", 5, 250),
         Part("bombs", 5, 1),
         Part("files", 5, 4),
     ),
@@ -48,7 +48,7 @@ PARTS: Mapping[Tier, tuple[Part, ...]] = {
         Part("files", 5, 300),
     ),
 }
-LEAST: Mapping[Tier, int] = {Tier.QUICK: 20_000, Tier.LONG: 1_000_000}
+LEAST: Mapping[Tier, int] = {Tier.QUICK: 10_000, Tier.LONG: 1_000_000}
 
 
 def prove(tier: Tier, progress: Progress) -> Iterator[Figure]:
