@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _TASK_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
-PACE = frozenset({"workers", "capacity"})
+PACE = frozenset({"workers", "capacity", "otlp_endpoint"})
 """What changes how fast a run is, and nothing that it finds."""
 
 
@@ -76,6 +76,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         tie_break: ``cost``: of attempts with equal scores the cheaper one is better.
         max_tokens: The most tokens of an answer.
         attempt_timeout: The longest time of an attempt, in seconds.
+        otlp_endpoint: The OpenTelemetry collector that is shown the run; nothing is sent if null.
     """
 
     group_size: int = 5
@@ -111,6 +112,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     tie_break: str | None = None
     max_tokens: int = 2048
     attempt_timeout: float = 120.0
+    otlp_endpoint: str | None = None
 
     @property
     def model_id(self) -> str:
@@ -337,6 +339,7 @@ KNOBS: Sequence[Knob] = (
     Knob("migrated", _names),
     Knob("tools", _names),
     Knob("tie_break", _tie_break),
+    Knob("otlp_endpoint", _text, ("TFGRPO_OTLP_ENDPOINT",)),
     Knob("max_tokens", _integer(16, 1_000_000)),
     Knob("attempt_timeout", _real(0, 1e6, above=True)),
 )  # fmt: skip

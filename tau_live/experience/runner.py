@@ -8,7 +8,7 @@ from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.files import make_folders, write_whole
 from tau_live.core.processes import this_process
 from tau_live.core.prompts import canonical_json
-from tau_live.core.records import ITEM, Rollout, RolloutConfig, RolloutMode, RolloutQuery
+from tau_live.core.records import ITEM, Rollout, RolloutConfig, RolloutMode, RolloutQuery, Span
 from tau_live.core.records import Attempt as StoredAttempt
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
@@ -48,6 +48,9 @@ from tau_live.store.opening import open_at
 from tau_live.store.records import Condition, Optimization, OptimizationState, StepRow
 from tau_live.store.roles import Store
 from tau_live.store.sealing import Keys
+
+if TYPE_CHECKING:
+    from tau_live.experience.telemetry import Telemetry
 
 KIND = "experience"
 IDS_AT_ONCE = 500
@@ -335,6 +338,7 @@ class _Runner:
             for step in store.experience.steps(run.run_id)
         }
         self._evaluation = msgspec.convert(run.report.get("evaluation"), Evaluation | None)
+        self._telemetry = _telemetry(config, run.run_id)
         known = run.report.get("best")
         self._best = (
             msgspec.convert(known, _Best, strict=False)
@@ -346,6 +350,16 @@ class _Runner:
     def close(self) -> None:
         """Close what it has opened."""
         self._learner.close()
+        if self._telemetry is not None:
+            config = self._config
+            self._telemetry.close(
+                {
+                    "tfgrpo.run_id": self._run_id, "tfgrpo.task_id": config.task_id,
+                    "tfgrpo.group_size": config.group_size, "tfgrpo.epochs": config.epochs,
+                    "tfgrpo.pool_version": self._log.pool.version,
+                    "gen_ai.request.model": config.model_id,
+                }
+            )  # fmt: skip
 
     def lead(self) -> Optimization:
         """Lead the run to its end."""
@@ -460,6 +474,7 @@ class _Runner:
                     },
                 )
             )  # fmt: skip
+        self._show(self._done["train", epoch, step], epoch, step)
         informative = row["groups_informative"]
         mean = row["mean_gt"]
         self._tell(
@@ -467,6 +482,24 @@ class _Runner:
             f"{'unknown' if mean is None else format(mean, '.3f')}; {_shown(ops)}; pool "
             f"{self._log.pool.version} of {len(self._log.pool.lessons)}"
         )
+
+    def _show(self, content: JsonObject, epoch: int, step: int) -> None:
+        """Send a step that is stored to a collector, if there is one."""
+        groups = content["groups"]
+        if self._telemetry is None or not isinstance(groups, list):
+            return
+        ids = [each["rollout_id"] for group in groups for each in group["assignments"]]
+        calls = {
+            id_: self._store.find(
+                Span,
+                Condition("rollout_id", "is", id_),
+                Condition("kind", "is", "model"),
+                limit=100,
+            ).records
+            for id_ in ids
+        }
+        row = StepRow("train", epoch, step, content)
+        self._telemetry.step(row, groups, calls, self._config.group_size)
 
     def _harmful(self, effects: Mapping[LessonVersion, Uplift]) -> list[Experience]:
         """Return the lessons that were measured to harm, also those that left."""
@@ -972,6 +1005,15 @@ class _Runner:
         )  # fmt: skip
         run = self._store.optimizations.run(self._run_id)
         write_manifest(self._loaded.runs, manifest_of(run, steps, self._log, rows))
+
+
+def _telemetry(config: Config, run_id: str) -> "Telemetry | None":
+    """Return what shows a run to a collector; ``None`` without one. Raises: TauLiveError."""
+    if config.otlp_endpoint is None:
+        return None
+    from tau_live.experience.telemetry import Telemetry
+
+    return Telemetry(config.otlp_endpoint, run_id)
 
 
 def _attempt(rollout: Rollout | None) -> Attempt | None:
