@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -89,7 +90,7 @@ class Calls:
         self._redactor = Redactor(settings.content.value, settings.payload_limit)
         self._pool = ThreadPoolExecutor(1, "tau-live-proxy")
         self._store: Store = self._pool.submit(self._open).result()
-        self._waiting = 0
+        self._waiting: deque[Forwarded] = deque()
         self.lost = 0
 
     def _open(self) -> Store:
@@ -159,20 +160,26 @@ class Calls:
 
     def add(self, call: Forwarded) -> None:
         """Store a call soon; nothing is raised, and nobody waits."""
-        if self._waiting >= MOST_WAITING:
+        if len(self._waiting) >= MOST_WAITING:
             self.lost += 1
             return
-        self._waiting += 1
-        self._pool.submit(self._add, call)
+        self._waiting.append(call)
+        if len(self._waiting) == 1:
+            self._pool.submit(self._add_all)
 
-    def _add(self, call: Forwarded) -> None:
-        self._waiting -= 1
-        try:
-            if call.attribution is not None:
-                self._store_call(call, call.attribution)
-        except StoreError as error:
-            self.lost += 1
-            logger().error("proxy_call_not_stored", error=text_of(error), effect="it is counted")
+    def _add_all(self) -> None:
+        """Store the calls that wait, as many as there are in one transaction."""
+        while self._waiting:
+            calls = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            try:
+                with self._store.begin():
+                    for call in calls:
+                        if call.attribution is not None:
+                            self._store_call(call, call.attribution)
+            except StoreError as error:
+                self.lost += len(calls)
+                effect = "they are counted"
+                logger().error("proxy_call_not_stored", error=text_of(error), effect=effect)
 
     def _store_call(self, call: Forwarded, own: Attribution) -> None:
         answer = answer_of(call)
@@ -208,7 +215,7 @@ class Calls:
             started_at=call.started_at,
             ended_at=ended_at,
         )  # fmt: skip
-        with self._store.begin(), self._store.batch([own.rollout_id]) as batch:
+        with self._store.batch([own.rollout_id]) as batch:
             batch.add_spans([self._redactor.redact(span)], at=time.time())
 
     def _texts(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> JsonObject:
