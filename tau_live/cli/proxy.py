@@ -1,5 +1,6 @@
 """``tau-live proxy``: forward calls of an OpenAI-compatible API as spans of attempts."""
 
+import os
 from pathlib import Path
 
 import click
@@ -76,4 +77,4 @@ def proxy(  # noqa: PLR0913, PLR0917  # the options
             forwards = "decides" if upstream is None else f"forwards to {upstream}"
             click.echo(f"{url} {forwards}, and stores in {settings.store}")
 
-    serve(Proxy(options, settings).app, place, ready=ready)
+    serve(Proxy(options, settings, os.environ).app, place, ready=ready)

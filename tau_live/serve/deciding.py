@@ -1,6 +1,5 @@
 """Decisions for agents in any language: of models by name, or of anything by HTTP."""
 
-import os
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -134,9 +133,11 @@ class Deciding:
 
     Args:
         settings: Those of its learner, and the models that are decided.
+        environ: The environment, with the keys of upstream models.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._environ = environ
         self._models = {model.name: model for model in settings.models}
         self._open: OrderedDict[str, RunHandle] = OrderedDict()
         self._runtime = api.attach(settings)
@@ -191,7 +192,7 @@ class Deciding:
             choice.option,
             str(table["model"]),
             None if url is None else str(url).rstrip("/").removesuffix("/v1"),
-            None if key_env is None else os.environ.get(str(key_env)),
+            None if key_env is None else self._environ.get(str(key_env)),
             given if isinstance(given, Mapping) else {},
             choice,
             run,

@@ -104,6 +104,7 @@ class Proxy:
     Args:
         options: What the operator says of it.
         settings: Those of the store.
+        environ: The environment, with the keys of upstream models.
 
     Attributes:
         options: What the operator says of it.
@@ -118,7 +119,8 @@ class Proxy:
     client: httpx.AsyncClient
     deciding: Deciding
 
-    def __init__(self, options: Options, settings: Settings) -> None:
+    def __init__(self, options: Options, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._environ = environ
         self.options = options
         self._settings = settings
         self.upstream = None if options.upstream is None else upstream_of(options.upstream)
@@ -150,7 +152,7 @@ class Proxy:
     async def _lives(self, _: Starlette) -> AsyncIterator[None]:
         self.log = CallLog(log_of(self._settings.store))
         self.calls = Calls(self._settings)
-        self.deciding = Deciding(self._settings)
+        self.deciding = Deciding(self._settings, self._environ)
         seconds = self.options.timeout_ms / 1000
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
         timeout = httpx.Timeout(seconds, pool=None)
