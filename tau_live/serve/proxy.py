@@ -163,10 +163,10 @@ class Proxy:
         self.log.close()
 
     async def _health(self, _: Request) -> JSONResponse:
+        url = None if self.upstream is None else f"{self.upstream}/v1/chat/completions"
         return JSONResponse(
             {
-                "schema_version": 1, "status": "ready",
-                "upstream_chat_completions_url": f"{self.upstream}/v1/chat/completions",
+                "schema_version": 1, "status": "ready", "upstream_chat_completions_url": url,
                 "attribution_log_path": str(self.log.path),
                 "store_path": str(self._settings.store), **self.counts,
                 "unstored": self.calls.lost,
