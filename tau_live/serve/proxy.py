@@ -1,5 +1,6 @@
 """A proxy of OpenAI-compatible APIs that makes every call a span of the attempt that makes it."""
 
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +19,6 @@ from starlette.routing import Route
 
 from tau_live.core.errors import StoreError
 from tau_live.core.guard import logger, text_of
-from tau_live.core.prompts import canonical_json
 from tau_live.core.settings import Settings
 from tau_live.core.version import this_version
 from tau_live.serve.attribution import (
@@ -62,6 +62,9 @@ SENT = frozenset(
     {"authorization", "content-type", "accept", "openai-organization", "openai-project",
      "openai-beta", "x-request-id"}
 )  # fmt: skip
+PRIVATE = frozenset({"authorization", "openai-organization", "openai-project"})
+"""What is meant for the proxy's own upstream, and goes to no other."""
+
 RETURNED = frozenset({"content-type", "x-request-id", "retry-after"})
 STREAM = "text/event-stream"
 LEAST_TIMEOUT_MS = 1000
@@ -197,6 +200,9 @@ class Proxy:
         except RefusedError as refusal:
             call.end(status=refusal.status, error=refusal.code, message=str(refusal))
             raise
+        except BaseException as error:
+            call.end(error="proxy_failed", message=type(error).__name__)
+            raise
 
     def note(self, call: LoggedCall) -> None:
         """Write a call into the log; a failure is counted."""
@@ -274,7 +280,7 @@ class _Call:
         if chosen is None:
             return False
         self._chosen = chosen
-        self._body = canonical_json({**body, **chosen.params, "model": chosen.model})
+        self._body = json.dumps({**body, **chosen.params, "model": chosen.model}).encode()
         if chosen.url is not None:
             self._url = f"{chosen.url}{self._endpoint}"
         return True
@@ -289,6 +295,8 @@ class _Call:
     async def _send(self) -> httpx.Response:
         request, client = self._request, self._proxy.client
         headers = {name: value for name, value in request.headers.items() if name in SENT}
+        if self._chosen is not None and self._chosen.url is not None:  # another's key is not theirs
+            headers = {name: value for name, value in headers.items() if name not in PRIVATE}
         if self._chosen is not None and self._chosen.key is not None:
             headers["authorization"] = f"Bearer {self._chosen.key}"
         if not self._url.startswith("http"):

@@ -28,6 +28,10 @@ model = "gpt-5-mini"
 params = { temperature = 0.1 }
 features = { usd = 0.1 }
 
+[tool.tau-live.models.elsewhere.options]
+one = { model = "qwen3", url = "URL/v1" }
+two = { model = "llama", url = "URL/v1", key-env = "LARGE_KEY" }
+
 [tool.tau-live.models.answer.options.large]
 model = "gpt-5"
 key-env = "LARGE_KEY"
@@ -39,8 +43,8 @@ ASKED = {**BODY, "model": "tau/answer", "metadata": {"lang": "de", "other": 1}}
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Upstream]]:
     folder = tmp_path_factory.mktemp("deciding")
-    (folder / "pyproject.toml").write_text(SETTINGS)
     with Upstream().serving() as upstream:
+        (folder / "pyproject.toml").write_text(SETTINGS.replace("URL", upstream.url))
         gateway = Gateway(
             folder, upstream, TAU_LIVE_RL="1", LARGE_KEY="large-key-123",
             TAU_LIVE_RL_UPDATE_INTERVAL="8", TAU_LIVE_RL_REWARDS='{"quality": {"primary": true}}',
@@ -108,6 +112,36 @@ def test_a_model_is_decided_logged_and_rewarded_by_the_id_of_its_answer(
         until(lambda: store.rollouts.rollout(rollout.rollout_id).status == "succeeded")
 
 
+def test_a_key_goes_to_no_other_upstream(gateway: Gateway, upstream: Upstream) -> None:
+    asked = {**ASKED, "model": "tau/elsewhere"}
+    headers = {"authorization": "Bearer mine", "openai-project": "p", "openai-beta": "b"}
+
+    options = {
+        gateway.client.post(CHAT, json=asked, headers=headers).headers["x-tau-option"]
+        for _ in range(20)
+    }
+
+    assert options == {"one", "two"}
+    sent = [(json.loads(each[3])["model"], each[2]) for each in upstream.requests]
+    assert {(model, known.get("authorization")) for model, known in sent} == {
+        ("qwen3", None), ("llama", "Bearer large-key-123")
+    }  # fmt: skip
+    assert not [known for _, known in sent if "openai-project" in known]
+    assert {known["openai-beta"] for _, known in sent} == {"b"}
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "\\u0000", "x"])
+def test_any_json_that_a_client_may_send_comes_through(
+    gateway: Gateway, upstream: Upstream, text: str
+) -> None:
+    content = f'{{"model": "tau/answer", "messages": ["{text}"], "n": NaN, "m": 1e999}}'
+
+    response = gateway.client.post(CHAT, content=content.encode())
+
+    assert response.status_code == 200
+    assert b"NaN" in upstream.requests[0][3]
+
+
 def test_a_stream_of_a_model_that_is_decided_is_the_upstreams(
     gateway: Gateway, upstream: Upstream
 ) -> None:
@@ -139,7 +173,7 @@ def test_a_model_that_is_not_declared_is_refused(gateway: Gateway) -> None:
 
 
 def test_while_off_the_default_is_asked(tmp_path: Any, upstream: Upstream) -> None:
-    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+    (tmp_path / "pyproject.toml").write_text(SETTINGS.replace("URL", upstream.url))
     gateway = Gateway(tmp_path, upstream, TAU_LIVE_RL="0")
     upstream.mode = "whole"
     upstream.requests.clear()
