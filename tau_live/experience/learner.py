@@ -355,13 +355,13 @@ class Learner:
         with self._using:
             known = self._store.experience.reply(self._run_id, key)
         if known is None:
-            known = self._asked(role, group, key, data, kind, fits, words)
+            known = self._fetch(role, group, key, data, kind, fits, words)
             with self._using:
                 self._store.experience.keep_reply(self._run_id, key, known)
         reply = known["reply"]
         return None if reply is None else msgspec.convert(reply, kind)
 
-    def _asked(  # noqa: PLR0913, PLR0917  # called in one place
+    def _fetch(  # noqa: PLR0913, PLR0917  # called in one place
         self, role: Role, group: Group, key: str, data: JsonObject, kind: type[Reply],
         fits: Callable[[Reply], bool] | None, words: int,
     ) -> JsonObject:  # fmt: skip

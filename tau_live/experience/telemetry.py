@@ -190,7 +190,7 @@ class Telemetry:
         """Send the run and its epochs, and what waits, within five seconds.
 
         Args:
-            attributes: What is said of the run.
+            attributes: Those of the span of the run.
         """
         for key, times in sorted(self._times.items()):
             is_run = key == "run"

@@ -111,7 +111,7 @@ class Chosen(NamedTuple):
 
     Attributes:
         option: Its name.
-        model: The model that the upstream is asked for.
+        model: The name of the model at the upstream.
         url: Its API; ``None`` for the proxy's own.
         key: Its key; ``None`` for the client's.
         params: What replaces parameters of the request.
