@@ -3,6 +3,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,21 @@ def test_a_pipeline_is_a_run(call: Call) -> None:
     result = data(call("start", "--pipeline", "tfgrpo-learning", *STORE, "--json"))
 
     assert (result["state"], result["epochs"]) == ("completed", 3)
+
+
+def test_init_proposes_the_pipeline_of_a_pack_and_tasks(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").unlink()
+
+    proposed = call("init", "--yes", FEATURE_TFGRPO_GROUP="")
+    table = tomllib.loads((tmp_path / "pyproject.toml").read_text())["tool"]["tau-live"]
+    pipeline = table["pipelines"]["tfgrpo-learning"]
+    words = ("experience", "run", "--dry-run", "--model", f"{HERE}:ruled", *STORE, "--json")
+
+    assert proposed.exit_code == 0, proposed.output
+    assert "lessons: name their `model`" in proposed.output
+    assert (pipeline["pack"], pipeline["tasks"]) == ("pack", "tasks.jsonl")
+    assert pipeline["dropout"] == 0.15
+    assert data(call(*words))["preflight"]["attempts"] == 100 * 5 * 3
 
 
 def test_options_beat_the_environment_and_that_beats_toml(call: Call) -> None:

@@ -1,7 +1,9 @@
 """The settings that `tau-live init` proposes for a project, beside existing ones."""
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from tau_live.cli.init.findings import Finding, FindingKind
 from tau_live.cli.init.frameworks import FRAMEWORKS
@@ -15,6 +17,15 @@ from tau_live.core.settings.kinds import Table, show_value
 from tau_live.core.settings.tables import DeclaredDecision, DeclaredReward, Point
 
 MOST_OPTIONS = 12
+LONGEST = 1_000_000
+"""Characters of a file, or of its first line, that are looked at."""
+
+WRITTEN_OUT = (
+    "group_size", "epochs", "sample_size", "temperature_train", "temperature_eval", "seed",
+    "max_words", "min_score", "lessons_per_group", "pool_cap", "growth_cap", "token_cap", "dropout",
+    "validation_repeats", "accept_margin",
+)  # fmt: skip
+"""The settings of lessons that a proposed pipeline writes out, with their defaults."""
 
 
 def propose(
@@ -50,6 +61,7 @@ def propose(
         for point, options in decisions.items()
     ]
     wanted += _rewards(project, own, notes)
+    wanted += _lessons(project, notes)
     notes += _elsewhere(project, [*decisions])
     if "store" in plain and "store" not in own and is_committed(project.folder):
         notes.append("the store belongs to this machine: add .tau/ to .gitignore")
@@ -163,6 +175,39 @@ def _rewards(project: Project, own: Table, notes: list[str]) -> list[Addition]:
         "A run waits for this reward; range = [lowest, highest] keeps values in wrong units out."
     )
     return [Addition(("rewards", names[0]), {"primary": True}, {"primary": remark})]
+
+
+def _lessons(project: Project, notes: list[str]) -> list[Addition]:
+    """Return the pipeline of lessons, if the folder has a pack and tasks for it."""
+    packs = [path.parent for path in sorted(project.folder.glob("*/manifest.json"))
+             if "experience_slots" in _first_object(path, whole=True)]  # fmt: skip
+    tasks = [path for path in sorted(project.folder.glob("*.jsonl"))
+             if {"query_id", "split"} <= _first_object(path, whole=False).keys()]  # fmt: skip
+    if not packs or not tasks:
+        return []
+    from tau_live.experience.config import Config
+
+    known = Config()
+    values = {
+        "pack": packs[0].name, "tasks": tasks[0].name,
+        **{name.replace("_", "-"): getattr(known, name) for name in WRITTEN_OUT},
+    }  # fmt: skip
+    notes.append(
+        "lessons: name their `model` in [tool.tau-live.pipelines.tfgrpo-learning], then "
+        "`FEATURE_TFGRPO_GROUP=1 tau-live start --pipeline tfgrpo-learning --dry-run`"
+    )
+    remark = "Lessons in words, off until FEATURE_TFGRPO_GROUP=1; docs/howto/lessons.md."
+    return [Addition(("pipelines", "tfgrpo-learning"), values, {"pack": remark})]
+
+
+def _first_object(path: Path, *, whole: bool) -> Table:
+    """Return the JSON object in a file, or in its first line; an empty one if there is none."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LONGEST) if whole else file.readline(LONGEST)
+        return mapping(json.loads(text))
+    except (OSError, ValueError):
+        return {}
 
 
 def _elsewhere(project: Project, chosen: Sequence[Point]) -> Iterator[str]:
