@@ -34,6 +34,7 @@ from tau_live.core.version import packages_for
 @click.option(
     "--allow-unattributed", is_flag=True, help="Forward calls that name no attempt, and count them."
 )
+@click.option("--dry-run", is_flag=True, help="Check the options and the settings, and end.")
 @store_option
 @json_option
 def proxy(  # noqa: PLR0913, PLR0917  # the options
@@ -44,6 +45,7 @@ def proxy(  # noqa: PLR0913, PLR0917  # the options
     token_file: Path | None,
     timeout_ms: int,
     allow_unattributed: bool,
+    dry_run: bool,
 ) -> None:
     """Forward calls of an OpenAI-compatible API, and store each as a span of its attempt.
 
@@ -77,4 +79,7 @@ def proxy(  # noqa: PLR0913, PLR0917  # the options
             forwards = "decides" if upstream is None else f"forwards to {upstream}"
             click.echo(f"{url} {forwards}, and stores in {settings.store}")
 
+    if dry_run:
+        ready(f"http://{bind}")
+        return
     serve(Proxy(options, settings, os.environ).app, place, ready=ready)
