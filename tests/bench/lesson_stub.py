@@ -26,10 +26,16 @@ def tasks(split: str, count: int, first: int) -> list[tuple[str, str]]:
 
 
 def attempt(world: str, prompt: str, question: str, seed: object) -> str:
-    """Answer a question: right at the rate of the world."""
+    """Answer a question: right at the rate of the world, by a chance that any other prompt changes.
+
+    Were it by seed and question alone, a lesson that changes nothing would change no answer, and no
+    false alarm could be raised.
+    """
     length = re.search(r"(\d+) cm", question)
     value = "" if length is None else length[1]
-    is_right = random.Random(f"{seed} {question}").random() < RATES[world][RULE in prompt]
+    is_right = (
+        random.Random(f"{seed}\0{question}\0{prompt}").random() < RATES[world][RULE in prompt]
+    )
     return f"{value} cm" if is_right else value
 
 
