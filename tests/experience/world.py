@@ -52,7 +52,7 @@ def _reply(
     system = "".join(str(p.content) for p in parts if p.part_kind == "system-prompt")
     user = "".join(str(p.content) for p in parts if p.part_kind == "user-prompt")
     settings: Mapping[str, Any] = info.model_settings or {}
-    rng = random.Random(f"{settings['seed']} {user}")
+    rng = random.Random(f"{settings['seed']}\0{system}\0{user}")  # a null effect has noise, too
     found = DATA.search(user)
     role, text = "rollout", ""
     if found is None:
