@@ -14,6 +14,7 @@ TABLES: Mapping[str, str] = {
     "ready_points": "Which rollouts may be learned from, in the order in which they became ready.",
     "awaiting": "Rollouts that have ended and wait for a reward.",
     "queue": "Rollouts that wait for a worker, first in, first out.",
+    "queued": "When each rollout was put into its queue.",
     "workers": "Processes that take rollouts from the queue.",
     "resources": "Versions of prompts or settings that runs are made with; never changed.",
     "optimizations": "Runs of prompts and lessons; items are rollouts in the queue of that name.",
@@ -52,6 +53,8 @@ COLUMNS: Mapping[str, str] = {
     "attempts.timeout_at": "When it is ended as timed out; epoch seconds.",
     "attempts.unresponsive_s": "After how many silent seconds it is ended.",
     "attempts.due_at": "When it is checked next; computed.",
+    "queued.rollout_seq": "The rollout.",
+    "queued.at": "Epoch seconds, UTC; once for each time.",
     "names.name_id": "What `rollout_id` would be if this were the host's id of the run.",
     "names.rollout_seq": "The rollout.",
     "alert_marks.kind": "The kind of alert; or `audit`: how far that was read; or `grew`: when a "

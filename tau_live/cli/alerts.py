@@ -32,7 +32,9 @@ from tau_live.cli.output import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tau_live.core.settings import Settings
     from tau_live.store.records import AlertRow
+    from tau_live.store.roles import Store
 
 INDENT = (0, 0, 0, 2)
 
@@ -61,18 +63,26 @@ def alerts(ctx: click.Context, path: Path | None, as_json: bool) -> None:
 @json_option
 def list_(path: Path | None, as_json: bool, limit: int = 20) -> None:
     """List the alerts that were raised, newest first; those whose condition is over say so."""
+    with open_store(path) as (store, settings):
+        listed = list_alerts(store, settings, limit=limit)
+    if as_json:
+        plain = [{**asdict(row), "over": is_over} for row, is_over in listed]
+        print_json({"alerts": plain, "command": bool(settings.alert_command)})
+        return
+    parts = [part for row, is_over in listed for part in _render(row, is_over=is_over)]
+    print_all(*(parts or [safe("no alert yet")]))
+
+
+def list_alerts(
+    store: "Store", settings: "Settings", *, limit: int
+) -> "list[tuple[AlertRow, bool]]":
+    """Return the latest alerts, newest first, each with whether its condition is over."""
     from tau_live.operate.alerts import over
 
-    with open_store(path) as (store, settings):
-        latest = store.alerts.latest(limit=limit)
-        ended = over(latest, store, settings, now=time.time())
+    latest = store.alerts.latest(limit=limit)
+    ended = over(latest, store, settings, now=time.time())
     rows = sorted(latest, key=lambda row: (row.at, row.seq), reverse=True)
-    if as_json:
-        listed = [{**asdict(row), "over": row.seq in ended} for row in rows]
-        print_json({"alerts": listed, "command": bool(settings.alert_command)})
-        return
-    parts = [part for row in rows for part in _render(row, is_over=row.seq in ended)]
-    print_all(*(parts or [safe("no alert yet")]))
+    return [(row, row.seq in ended) for row in rows]
 
 
 def _render(row: "AlertRow", *, is_over: bool) -> "list[RenderableType]":

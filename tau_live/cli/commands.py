@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "policy": "List, show, choose or roll back policies.",
     "evaluate": "Estimate what a policy would have earned.",
     "power": "Estimate how many runs a proof takes.",
+    "dashboard": "Show a store in a browser, live, and act on it.",
     "report": "Write a report as an HTML page or JSON.",
     "optimize": "Find better prompts, executed on tasks and adopted on evidence.",
     "experience": "Learn lessons in words from groups of attempts, and prove them.",

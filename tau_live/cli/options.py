@@ -260,7 +260,7 @@ def valid_reason(ctx: click.Context, parameter: click.Parameter, value: str | No
         return None
     if not value.strip():
         raise click.BadParameter("give a reason.", ctx=ctx, param=parameter)
-    return _redact(scrub_text(value.strip()))
+    return recorded(value)
 
 
 reason_option = click.option(
@@ -271,12 +271,15 @@ reason_option = click.option(
 )
 
 
-def _redact(reason: str) -> str:
-    """Return a reason after redaction by plugins; one that hangs must not block the command.
+def recorded(words: str) -> str:
+    """Return a reason as it may be recorded: without secrets, and as plugins redact it.
+
+    A plugin that hangs must not block the command.
 
     Raises:
         SettingsError: A plugin implements a hook that does not exist.
     """
+    reason = scrub_text(words.strip())
     if not read_entry_points().foreign_plugins:
         return reason
     registry, results = plugins(), [LEFT_OUT]

@@ -1,7 +1,7 @@
 """``tau-live policy``: the versions, and which of them serve."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -37,12 +37,14 @@ from tau_live.cli.output import (
 )
 from tau_live.core.errors import CheckpointError, OddRowError, PolicyError, UnknownError
 from tau_live.core.records import InService, PolicyVersion, Trial
+from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import Point
 from tau_live.decisions import checkpoints
 from tau_live.decisions.policy_files import check_policy, checkpoint_folder
 from tau_live.learn.promotion.rules import Serving
 from tau_live.operate import trials
+from tau_live.operate.records import ServingVersion
 from tau_live.operate.status import in_service
 from tau_live.operate.trials import Changed, Order, state_of
 from tau_live.store.roles import Store
@@ -345,19 +347,14 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
     --json lists every version.
     """
     with open_store(path) as (store, settings):
-        serving, trials = store.policies.in_service(), store.trials.trials()
-        versions = [
-            (row, use_of(row, serving, trials, folder=checkpoint_folder(settings)))
-            for row in store.policies.versions(point)
-        ]
-        points = {name: of for name, of in in_service(store).items() if point in (None, name)}
+        listed = list_versions(store, settings, point)
+    versions, points = listed
     if as_json:
-        plain = [{**structs.asdict(row), **in_use._asdict()} for row, in_use in versions]
-        print_json({"versions": plain, "in_service": points})
+        print_json(listed.plain())
         return
     older, newest = versions[:-NEWEST], versions[-NEWEST:]
     used = [(row, in_use) for row, in_use in older if in_use.in_service or in_use.role]
-    listed = versions if everything else used + newest
+    shown = versions if everything else [*used, *newest]
     rows: list[tuple[object, ...]] = [
         (
             row.version,
@@ -367,7 +364,7 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
             moment(row.created_at),
             _use_text(in_use),
         )
-        for row, in_use in listed
+        for row, in_use in shown
     ]
     rows += [
         (0, name, "", 0, "", safe("serves, pinned" if of.pinned else "serves", "green"))
@@ -380,9 +377,32 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
         if rows
         else safe("no versions yet: every decision point is untrained")
     )
-    if len(listed) < len(versions):
+    if len(shown) < len(versions):
         every = suggest("tau-live policy list --all")
-        click.echo(f"({len(versions) - len(listed):,} older ones: {every})", err=True)
+        click.echo(f"({len(versions) - len(shown):,} older ones: {every})", err=True)
+
+
+class Versions(NamedTuple):
+    """The versions and their uses, and what serves each point."""
+
+    versions: Sequence[tuple[PolicyVersion, Use]]
+    in_service: Mapping[str, ServingVersion]
+
+    def plain(self) -> JsonObject:
+        """Return them for JSON."""
+        versions = [{**structs.asdict(row), **in_use._asdict()} for row, in_use in self.versions]
+        return {"versions": versions, "in_service": self.in_service}
+
+
+def list_versions(store: Store, settings: Settings, point: str | None = None) -> Versions:
+    """Return the versions, the oldest first, of all points or of one."""
+    serving, trials = store.policies.in_service(), store.trials.trials()
+    versions = [
+        (row, use_of(row, serving, trials, folder=checkpoint_folder(settings)))
+        for row in store.policies.versions(point)
+    ]
+    points = {name: of for name, of in in_service(store).items() if point in (None, name)}
+    return Versions(versions, points)
 
 
 def _use_text(in_use: Use) -> Text:

@@ -88,6 +88,10 @@ COLUMNS: Sequence[tuple[str, int, Callable[[Rollout], object]]] = (
     shell_complete=completion.rollouts,
 )  # fmt: skip
 @click.option(
+    "--text",
+    help="Only rollouts in which this text is: in an id, a name, an error, metadata or a span.",
+)
+@click.option(
     "--since", metavar="WHEN", type=when, help="Only rollouts that started at or after this time."
 )
 @click.option(
@@ -117,6 +121,7 @@ def rollouts(  # noqa: PLR0913  # one for each option
     name: str | None,
     session: str | None,
     parent: str | None,
+    text: str | None,
     since: float | None,
     until: float | None,
     sort: str,
@@ -136,6 +141,7 @@ def rollouts(  # noqa: PLR0913  # one for each option
         name=name,
         session_id=session,
         parent_id=parent,
+        text=text,
         since=since,
         until=until,
         order_by=sort,
@@ -144,11 +150,10 @@ def rollouts(  # noqa: PLR0913  # one for each option
         offset=limit * (page - 1),
     )
     with open_store(path) as (store, _):
-        rows, total = store.rollouts.query(query)
-        origins = {row.rollout_id: made_up(store.rewards.rewards(row.rollout_id)) for row in rows}
+        listed = list_rollouts(store, query)
+    rows, total, origins = listed
     if as_json:
-        listed = [{**asdict(row), "reward_made_up": origins[row.rollout_id]} for row in rows]
-        print_json({"total": total, "page": page, "limit": limit, "rollouts": listed})
+        print_json({"total": total, "page": page, "limit": limit, "rollouts": listed.plain()})
         return
     pages = max(1, -(-total // limit))
     if page > pages:  # as JSON it is empty: programs read until one is
@@ -158,6 +163,33 @@ def rollouts(  # noqa: PLR0913  # one for each option
         )
     footer = safe(f"page {page} of {pages}, {number(total)} rollouts in all", "dim")
     print_all(*([rollout_table(rows, origins)] if rows else []), footer)
+
+
+class Listed(NamedTuple):
+    """A page of rollouts.
+
+    Attributes:
+        rows: The rollouts.
+        total: How many match in all.
+        origins: The result of ``made_up``, by rollout.
+    """
+
+    rows: Sequence[Rollout]
+    total: int
+    origins: Mapping[str, str | None]
+
+    def plain(self) -> list[JsonObject]:
+        """Return the rollouts for JSON."""
+        return [
+            {**asdict(row), "reward_made_up": self.origins[row.rollout_id]} for row in self.rows
+        ]
+
+
+def list_rollouts(store: Store, query: RolloutQuery) -> Listed:
+    """Return a page of rollouts."""
+    rows, total = store.rollouts.query(query)
+    origins = {row.rollout_id: made_up(store.rewards.rewards(row.rollout_id)) for row in rows}
+    return Listed(rows, total, origins)
 
 
 def made_up(rewards: Sequence[Reward]) -> str | None:
@@ -222,6 +254,17 @@ class Story(NamedTuple):
     rewards: Sequence[Reward]
     children: Sequence[Rollout]
     credits: Mapping[str, Credit]
+
+    def plain(self) -> JsonObject:
+        """Return it for JSON."""
+        return {
+            **self._asdict(),
+            "decisions": [plain_decision(decision) for decision in self.decisions],
+            "credits": [
+                {"decision_id": id_, **to_builtins(credit)} for id_, credit in self.credits.items()
+            ],
+            "children": [child.rollout_id for child in self.children],
+        }
 
 
 def tree_of(story: Story, *, width: int) -> Tree:
@@ -578,17 +621,7 @@ def show(rollout: str, path: Path | None, as_json: bool) -> None:
     with open_store(path) as (store, settings):
         story = story_of(store, settings, rollout)
     if as_json:
-        print_json(
-            {
-                **story._asdict(),
-                "decisions": [plain_decision(decision) for decision in story.decisions],
-                "credits": [
-                    {"decision_id": id_, **to_builtins(credit)}
-                    for id_, credit in story.credits.items()
-                ],
-                "children": [child.rollout_id for child in story.children],
-            }
-        )
+        print_json(story.plain())
     else:
         print_all(tree_of(story, width=stdout_width()))
 

@@ -528,7 +528,7 @@ def _learning(glance: Glance, room: int) -> Iterator[Row]:
     points_by_sentence: dict[str, list[str]] = {}
     for point in points[:POINTS]:
         if trial := status.trials.get(point):
-            sentence = f"{_verdict(trial)}{counted_of(trial, now=glance.at)}"
+            sentence = f"{verdict_text(trial)}{counted_of(trial, now=glance.at)}"
             points_by_sentence.setdefault(sentence, []).append(point)
     for sentence, at in points_by_sentence.items():
         yield Row("difference", f"{one_of(at)}: {sentence}", 1 if points[0] in at else 2)
@@ -557,8 +557,8 @@ def _version(status: Status, point: str) -> str:
     return f"{text}{pinned}, decides {percent(trial.exposure)}{proven}"
 
 
-def _verdict(trial: TrialStatus) -> str:
-    """Return the difference with its interval in words, or why it is unknown."""
+def verdict_text(trial: TrialStatus) -> str:
+    """Return the difference of a trial with its interval in words, or why it is unknown."""
     estimate, (lower, upper) = trial.difference["estimate"], trial.bounds
     over = "over the host" if trial.control is None else f"over version {trial.control}"
     if estimate is None:

@@ -25,6 +25,7 @@ from tau_live.cli.output import (
 from tau_live.cli.rollouts import decision_of, latency_text, marks, plain_decision
 from tau_live.core.reasons import PAUSED
 from tau_live.core.records import IMPORTED, Decision, Reward
+from tau_live.core.sanitize import JsonObject
 from tau_live.decisions.decider import CONTROL
 from tau_live.operate.why import UsedPool, Why, check_probabilities
 from tau_live.operate.why import why as why_of
@@ -248,17 +249,7 @@ def why(decision: str, *, path: Path | None, as_json: bool, recompute: bool) -> 
     with open_store(path) as (store, settings):
         explanation = why_of(store, settings, decision_of(store, decision).decision_id)
     if as_json:
-        print_json(
-            {
-                "decision": plain_decision(explanation.decision),
-                "gate": explanation.gate,
-                "share": explanation.decision.share,
-                "recomputed": explanation.recomputed,
-                "rewards": explanation.rewards,
-                "credit": explanation.credit,
-                "pool": explanation.pool,
-            }
-        )
+        print_json(plain(explanation))
     else:
         print_all(
             *(safe(sentence) for sentence in sentences(explanation)),
@@ -273,6 +264,19 @@ def why(decision: str, *, path: Path | None, as_json: bool, recompute: bool) -> 
         check_probabilities(explanation)
         if not as_json:
             click.echo(f"recomputed: the same, within {explanation.recomputed.difference:.1g}")
+
+
+def plain(explanation: Why) -> JsonObject:
+    """Return an explanation for JSON."""
+    return {
+        "decision": plain_decision(explanation.decision),
+        "gate": explanation.gate,
+        "share": explanation.decision.share,
+        "recomputed": explanation.recomputed,
+        "rewards": explanation.rewards,
+        "credit": explanation.credit,
+        "pool": explanation.pool,
+    }
 
 
 def _facts(explanation: Why) -> list[tuple[str, object]]:

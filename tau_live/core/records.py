@@ -494,6 +494,8 @@ class RolloutQuery(msgspec.Struct, frozen=True, kw_only=True):
         name: Only of this name.
         session_id: Only of this session.
         parent_id: Only the children of this rollout.
+        text: Only those in which it stands, whatever the case of its ASCII letters: in an id, a
+            name, an error, the metadata, the input, the output or a span.
         since: Only those that started at or after this time.
         until: Only those that started before this time.
         after: Only those behind this ``seq``: with ``limit``, the next page of a long listing
@@ -511,6 +513,7 @@ class RolloutQuery(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     session_id: str | None = None
     parent_id: str | None = None
+    text: str | None = None
     since: float | None = None
     until: float | None = None
     after: int | None = None

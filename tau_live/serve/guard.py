@@ -1,6 +1,7 @@
 """What every server refuses before it looks at a request: foreign hosts and origins, no token."""
 
 import hmac
+from collections.abc import Collection
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -95,10 +96,20 @@ class Guard:
         bind: Where it listens.
         token: What every request has to bear in ``x-tau-token``.
         kind: The type of errors.
+        without_token: The paths that need no token.
     """
 
-    def __init__(self, app: ASGIApp, *, bind: Bind, token: str | None, kind: str) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        bind: Bind,
+        token: str | None,
+        kind: str,
+        without_token: Collection[str] = (),
+    ) -> None:
         self._app = app
+        self._without_token = without_token
         self._hosts = {bind.host, *(LOCAL if bind.is_local else ())}
         self._token = None if token is None else token.encode()
         self._kind = kind
@@ -109,17 +120,19 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            self._check(dict(scope["headers"]))
+            self._check(dict(scope["headers"]), scope["path"])
         except RefusedError as refusal:
             await refusal.response(self._kind)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _check(self, headers: dict[bytes, bytes]) -> None:
+    def _check(self, headers: dict[bytes, bytes], path: str) -> None:
         if self._token is None:
             if _name_of(headers.get(b"host", b"")) not in self._hosts:
                 raise RefusedError(403, "foreign_host", "the Host header names another host")
-        elif not hmac.compare_digest(headers.get(TOKEN, b""), self._token):
+        elif path not in self._without_token and not hmac.compare_digest(
+            headers.get(TOKEN, b""), self._token
+        ):
             raise RefusedError(401, "token_missing", "x-tau-token is not the token")
         origin = headers.get(b"origin")
         if origin is not None and _site_of(origin) != headers.get(b"host", b""):

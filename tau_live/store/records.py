@@ -98,6 +98,30 @@ class Assignment(NamedTuple):
     share: float
 
 
+class QueueBucket(NamedTuple):
+    """What happened to the queues within a stretch of time.
+
+    Attributes:
+        start: When it begins, epoch seconds.
+        enqueued: How many rollouts were put into a queue for the first time.
+        claimed: How often a worker took one.
+        requeued: How often one was put back.
+        succeeded: How many of them succeeded.
+        failed: How many failed.
+        cancelled: How many were cancelled.
+        depth: How many waited at its end.
+    """
+
+    start: float
+    enqueued: int
+    claimed: int
+    requeued: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    depth: int
+
+
 class Condition(NamedTuple):
     """A condition on one field of a record.
 

@@ -50,10 +50,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility", "DOM"):
             self.ask(f"{domain}.enable")
 
-    def open(self, page: Path, *, width: int = 1100, dark: bool = False) -> None:
+    def open(self, page: Path | str, *, width: int = 1100, dark: bool = False) -> None:
         self.show(width=width, dark=dark)
         self.events.clear()
-        self.ask("Page.navigate", url=page.as_uri())
+        self.ask("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(method == "Page.loadEventFired" for method, _ in self.events):
             self._heard()
 

@@ -378,6 +378,10 @@ class SqliteAudit:
         newest = "select * from audit order by seq desc"
         return sound_page(self._connection, newest, {}, _audit_entry, limit=limit)
 
+    def count(self) -> int:
+        """Return how many lines there are."""
+        return self._connection.count("select count(*) from audit")
+
     def since(self, seq: int, *, limit: int) -> list[AuditEntry]:
         """Return the lines after one, oldest first."""
         rows = self._connection.rows(

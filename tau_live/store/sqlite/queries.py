@@ -1,5 +1,6 @@
 """Queries: for records of any kind by their fields, for rollouts by filter, for a report."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sqlite3 import Row
@@ -214,6 +215,23 @@ def total_of(query: RolloutQuery) -> str:
     return f"select count(*) from rollouts{where}"
 
 
+def like(text: str) -> str:
+    """Return the pattern that finds a text anywhere; the escape character is a backslash."""
+    escaped = re.sub(r"[\\%_]", r"\\\g<0>", text)
+    return f"%{escaped}%"
+
+
+_HOLDS = "like :text escape '\\'"
+
+HAS_TEXT = f"""
+(rollout_id {_HOLDS} or rollouts.name {_HOLDS} or session_id {_HOLDS} or error_type {_HOLDS}
+or metadata {_HOLDS} or input {_HOLDS} or output {_HOLDS}
+or exists (select 1 from attempts where rollout_seq = rollouts.seq and error_message {_HOLDS})
+or exists (select 1 from recorded_spans where rollout_seq = rollouts.seq
+    and (name {_HOLDS} or attributes {_HOLDS})))
+"""
+
+
 def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
     """Return the statement that finds the page, and its parameters."""
     if query.order_by not in ORDERS:
@@ -230,6 +248,7 @@ def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
         "name": query.name,
         "session_id": query.session_id,
         "parent_id": query.parent_id,
+        "text": None if query.text is None else like(query.text),
         "since": query.since,
         "until": query.until,
         "after": query.after,
@@ -253,6 +272,7 @@ def where_of(query: RolloutQuery, *, page: bool) -> str:
         (query.name is not None, "name = :name"),
         (query.session_id is not None, "session_id = :session_id"),
         (query.parent_id is not None, "parent_id = :parent_id"),
+        (query.text is not None, HAS_TEXT),
         (query.since is not None, "started_at >= :since"),
         (query.until is not None, "started_at < :until"),
         (page and query.after is not None, "seq > :after"),

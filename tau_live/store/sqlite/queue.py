@@ -39,6 +39,7 @@ from tau_live.core.records import (
     WorkerStatus,
 )
 from tau_live.core.sanitize import JsonObject
+from tau_live.store.records import QueueBucket
 from tau_live.store.sqlite.batch import WRITE_ATTEMPT, SqliteBatch, values_of_attempt
 from tau_live.store.sqlite.connection import Connection, Value, json_of
 from tau_live.store.sqlite.rollouts import SqliteRollouts
@@ -120,6 +121,29 @@ where attempts.owner = ? and attempts.status in ('preparing', 'running')
 
 STARTED = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)
 
+TIMELINE = """
+select kind, cast((at - :since) / :every_s as integer) as bucket, count(*) as total from (
+    select iif(at = (select min(at) from queued as first
+        where first.rollout_seq = queued.rollout_seq), 'enqueued', 'requeued') as kind, at
+    from queued where at >= :since
+    union all
+    select 'claimed', attempts.started_at from attempts join rollouts on seq = rollout_seq
+    where attempts.started_at >= :since and exists (
+        select 1 from queued where queued.rollout_seq = seq
+    )
+    union all
+    select status, ended_at from rollouts where ended_at >= :since and exists (
+        select 1 from queued where queued.rollout_seq = seq
+    )
+    union all
+    select 'left', ended_at from rollouts where ended_at >= :since and attempt_count < (
+        select count(*) from queued where queued.rollout_seq = seq
+    )
+) group by kind, bucket
+"""
+"""How often each thing happened to queued rollouts, by the number of the stretch of time. Who left
+ended while waiting: it was put into its queue once more than it was claimed."""
+
 REASONS = {
     AttemptStatus.FAILED: Reason.ERROR,
     AttemptStatus.TIMEOUT: Reason.TIMEOUT,
@@ -168,6 +192,38 @@ class SqliteQueue:
                 """,
                 {"at": at, "rollout_id": waiting.rollout_id},
             )
+
+    def timeline(self, *, since: float, every_s: float, count: int) -> list[QueueBucket]:
+        """Return what happened to the queues, oldest first.
+
+        Args:
+            since: When the first stretch begins, epoch seconds.
+            every_s: How long each is, in seconds.
+            count: How many there are.
+        """
+        with self._connection.reading():
+            rows = self._connection.rows(TIMELINE, {"since": since, "every_s": every_s})
+            depth = self._connection.count("select count(*) from queue")
+        totals = {(row["kind"], row["bucket"]): row["total"] for row in rows}
+
+        def total(kind: str, bucket: int) -> int:
+            return int(totals.get((kind, bucket), 0))
+
+        buckets: list[QueueBucket] = []
+        for bucket in reversed(range(max(count, 1 + max((at for _, at in totals), default=0)))):
+            found = QueueBucket(
+                start=since + bucket * every_s,
+                enqueued=total("enqueued", bucket),
+                claimed=total("claimed", bucket),
+                requeued=total("requeued", bucket),
+                succeeded=total("succeeded", bucket),
+                failed=total("failed", bucket),
+                cancelled=total("cancelled", bucket),
+                depth=depth,
+            )
+            buckets.append(found)
+            depth += found.claimed + total("left", bucket) - found.enqueued - found.requeued
+        return buckets[::-1][:count]
 
     def claim(
         self,

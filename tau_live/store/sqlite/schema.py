@@ -651,8 +651,25 @@ Source:
     sqlite.org/src, ``flattenSubquery`` in select.c, restrictions 17 and 18.
 """
 
+QUEUED: Sequence[str] = (
+    """
+    create table queued (
+        rollout_seq integer not null references rollouts on delete cascade, at real not null
+    ) strict
+    """,
+    "insert into queued select rollout_seq, at from queue",
+    "create index queued_by_rollout on queued (rollout_seq)",
+    "create index queued_by_time on queued (at)",
+    """
+    create trigger queued_in after insert on queue begin
+        insert into queued values (new.rollout_seq, new.at);
+    end
+    """,
+)
+"""When each rollout was put into its queue, which ``queue`` forgets once it is claimed."""
+
 WHOLE_SCHEMA = (
-    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE
+    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE, *QUEUED
 )  # fmt: skip
 """The statements that make the newest schema."""
 
@@ -666,6 +683,7 @@ MIGRATIONS: Mapping[str, Sequence[str]] = {
     "m006_spans_of_runs": SPANS,
     "m007_optimizations": OPTIMIZING,
     "m008_lessons": EXPERIENCE,
+    "m009_times_in_queues": QUEUED,
 }
 """The statements of every migration, in order; one that was released is never edited."""
 
