@@ -1018,6 +1018,10 @@ KEYS: Mapping[str, Keys] = {
         "lines_per_s": "lines per second",
     },
     "learn": UPDATE,
+    "dashboard": {
+        "url": "where it listens",
+        "stores[]": "the stores that it shows",
+    },
     "proxy": {
         "url": "where it listens",
         "upstream": "the API that calls are forwarded to, without `/v1`",

@@ -66,7 +66,9 @@ class Browser:
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
 
     def evaluate(self, expression: str) -> Any:
-        answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self.ask(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -74,6 +76,26 @@ class Browser:
         common = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         self.ask("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
         self.ask("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def wait(self, condition: str) -> None:
+        """Wait until a condition holds on the page."""
+        until = time.monotonic() + DEADLINE_S
+        while not self.evaluate(f"Boolean({condition})"):
+            assert time.monotonic() < until, (condition, self.evaluate("document.body.innerText"))
+            time.sleep(0.05)
+
+    def tab_to(self, text: str) -> None:
+        """Press Tab until an element whose text or name begins so has the focus."""
+        for _ in range(400):
+            self.press("Tab", code=9)
+            focused = "(document.activeElement?.textContent || document.activeElement?.name || '')"
+            if str(self.evaluate(f"{focused}.trim()")).startswith(text):
+                return
+        raise AssertionError(f"no element {text!r} is reached by Tab")
+
+    def enter(self) -> None:
+        """Press Enter."""
+        self.press("Enter", code=13, text="\r")
 
     def screenshot(self) -> bytes:
         answer = self.ask("Page.captureScreenshot", format="png")

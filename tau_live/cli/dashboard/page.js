@@ -209,8 +209,8 @@ async function versions() {
   const points = [...new Set([...Object.keys(found.in_service), ...Object.keys(found.trials)])].sort();
   const rows = points.map((point) => {
     const serving = found.in_service[point], trial = found.trials[point];
-    const bounds = trial?.bounds ?? [null, null];
-    const lift = trial ? `${number(trial.difference.estimate)} (${number(bounds[0])} to ${number(bounds[1])})` : "-";
+    const { estimate, lower, upper } = trial?.difference ?? {};
+    const lift = `${number(estimate)} (${number(lower)} to ${number(upper)})`;
     const of = { point };
     return [point, number(serving?.version ?? 0), trial ? `${number(100 * trial.exposure)}%` : "-", lift, trial?.verdict ?? "-",
       trial?.stopped ? `stopped: ${trial.stopped}` : trial?.why ?? "", element("p", { class: "buttons" },

@@ -11,7 +11,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.records import RolloutStatus
 from tau_live.core.sanitize import JsonObject, real
 from tau_live.core.settings import Settings
-from tau_live.operate.optimizations import optimization_status
+from tau_live.operate.optimizations import optimization_status, read_status
 from tau_live.operate.report.facts import Answer, Facts
 from tau_live.operate.report.summary import (
     BAD,
@@ -307,6 +307,8 @@ def _training(glance: Glance, settings: Settings, run: JsonObject | None) -> Jso
     return {
         **dict.fromkeys(TRAINING),
         **(live if run is None else {key: run.get(key) for key in TRAINING}),
+        # as published: that of a status is when it was asked for
+        **({} if run is None else {"updated_unix_ms": read_status(file).get("updated_unix_ms")}),
         "status_path": str(file),
         "status_present": is_known,
         "gate": status.gate.state,

@@ -123,21 +123,21 @@ STARTED = (RolloutStatus.PREPARING, RolloutStatus.RUNNING)
 
 TIMELINE = """
 select kind, cast((at - :since) / :every_s as integer) as bucket, count(*) as total from (
-    select iif(at = (select min(at) from queued as first
-        where first.rollout_seq = queued.rollout_seq), 'enqueued', 'requeued') as kind, at
-    from queued where at >= :since
+    select iif(at = (select min(at) from queue_times as first
+        where first.rollout_seq = queue_times.rollout_seq), 'enqueued', 'requeued') as kind, at
+    from queue_times where at >= :since
     union all
     select 'claimed', attempts.started_at from attempts join rollouts on seq = rollout_seq
     where attempts.started_at >= :since and exists (
-        select 1 from queued where queued.rollout_seq = seq
+        select 1 from queue_times where queue_times.rollout_seq = seq
     )
     union all
     select status, ended_at from rollouts where ended_at >= :since and exists (
-        select 1 from queued where queued.rollout_seq = seq
+        select 1 from queue_times where queue_times.rollout_seq = seq
     )
     union all
     select 'left', ended_at from rollouts where ended_at >= :since and attempt_count < (
-        select count(*) from queued where queued.rollout_seq = seq
+        select count(*) from queue_times where queue_times.rollout_seq = seq
     )
 ) group by kind, bucket
 """

@@ -651,25 +651,26 @@ Source:
     sqlite.org/src, ``flattenSubquery`` in select.c, restrictions 17 and 18.
 """
 
-QUEUED: Sequence[str] = (
+QUEUE_TIMES: Sequence[str] = (
     """
-    create table queued (
-        rollout_seq integer not null references rollouts on delete cascade, at real not null
-    ) strict
+    create table queue_times (
+        rollout_seq integer not null references rollouts on delete cascade,
+        at real not null,
+        primary key (rollout_seq, at)
+    ) strict, without rowid
     """,
-    "insert into queued select rollout_seq, at from queue",
-    "create index queued_by_rollout on queued (rollout_seq)",
-    "create index queued_by_time on queued (at)",
+    "insert into queue_times select rollout_seq, at from queue",
+    "create index queue_times_by_time on queue_times (at)",
     """
-    create trigger queued_in after insert on queue begin
-        insert into queued values (new.rollout_seq, new.at);
+    create trigger queue_timed after insert on queue begin
+        insert or ignore into queue_times values (new.rollout_seq, new.at);
     end
     """,
 )
 """When each rollout was put into its queue, which ``queue`` forgets once it is claimed."""
 
 WHOLE_SCHEMA = (
-    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE, *QUEUED
+    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE, *QUEUE_TIMES
 )  # fmt: skip
 """The statements that make the newest schema."""
 
@@ -683,7 +684,7 @@ MIGRATIONS: Mapping[str, Sequence[str]] = {
     "m006_spans_of_runs": SPANS,
     "m007_optimizations": OPTIMIZING,
     "m008_lessons": EXPERIENCE,
-    "m009_times_in_queues": QUEUED,
+    "m009_times_in_queues": QUEUE_TIMES,
 }
 """The statements of every migration, in order; one that was released is never edited."""
 
