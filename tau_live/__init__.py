@@ -8,6 +8,9 @@ from posix import getpid as _getpid  # built in: it costs nothing
 TYPE_CHECKING = False  # type checkers know the name; importing it would cost a host 5 ms
 
 if TYPE_CHECKING:
+    from os import PathLike
+
+    from tau_live.cli.notebook import Opened
     from tau_live.core.choices import Choice
     from tau_live.runtime.api import (
         Run,
@@ -42,6 +45,26 @@ __all__ = [
     "run",
     "snapshot",
 ]
+
+
+def open(path: "str | PathLike[str] | None" = None) -> "Opened":  # noqa: A001  # as files are
+    """Open a store to look at it in a notebook or a script; nothing is written.
+
+    It works whether tau-live is on or off, and while agents write. Needs pyarrow.
+
+    Args:
+        path: The store's file; ``None`` is the one of the settings.
+
+    Returns:
+        Its tables as Arrow: ``rollouts()``, ``decisions()``, ``rewards()``, ``spans()``,
+        ``attempts()``, ``updates()``; and ``evaluate(policy)``.
+
+    Raises:
+        TauLiveError: There is no such store, it cannot be read, or pyarrow is not installed.
+    """
+    from tau_live.cli.notebook import opened
+
+    return opened(path)
 
 
 def __getattr__(name: str) -> object:

@@ -392,6 +392,7 @@ def python_reference() -> str:
     """Return every public function and class with its signature and its docstring."""
     names = [name for name in tau_live.__all__ if inspect.isroutine(getattr(tau_live, name))]
     parts = [_documented(f"tau_live.{name}", getattr(tau_live, name)) for name in names]
+    parts.append(_documented("tau_live.open", tau_live.open))
     parts.append("## tau_live.Run\n\n" + _prose(tau_live.Run))
     for name, member in vars(tau_live.Run).items():
         if isinstance(member, property) and name != "handle":

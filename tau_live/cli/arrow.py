@@ -53,14 +53,15 @@ def write_parquet(folder: Path, rows: Iterable[ExportRow]) -> None:
 
 def _write_table(file: object, rows: Iterator[ExportRow]) -> None:
     batch = list(islice(rows, ROWS_AT_ONCE))
-    schema = pa.schema([(name, _type_of(name)) for name in batch[0] if name != "table"])
+    schema = pa.schema([(name, type_of(name)) for name in batch[0] if name != "table"])
     with pq.ParquetWriter(file, schema) as writer:
         while batch:
             writer.write_table(pa.table([_column(batch, name) for name in schema.names], schema))
             batch = list(islice(rows, ROWS_AT_ONCE))
 
 
-def _type_of(name: str) -> object:
+def type_of(name: str) -> pa.DataType:
+    """Return the type of a column that is no list; open-ended ones are text."""
     kind = next((kind for kind, names in NUMBERS.items() if name in names), "string")
     return pa.type_for_alias(kind)
 

@@ -22,8 +22,8 @@ MORE = {
 }  # fmt: skip
 ALL = {**CALLS, **MORE, "metrics": ["metrics"]}
 WITHOUT = WITHOUT_STORE | {"completion", "gate", "policy", "--help", "unknown", "alerts"}
-NOT_RUN = {"tau-live policy undo", "tau-live demo", "tau-live proxy", "tau-live dashboard", "tau-live run",
-           "tau-live report",
+NOT_RUN = {"tau-live policy undo", "tau-live demo", "tau-live proxy", "tau-live run",
+           "tau-live report", "tau-live dashboard",
            "tau-live autostart enable", "tau-live autostart disable",
            "tau-live optimize worker", "tau-live optimize aliases", "tau-live bench suite",
            "tau-live bench suite check", "tau-live bench suite list", "tau-live bench template",

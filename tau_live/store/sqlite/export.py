@@ -150,6 +150,27 @@ def export_rows(path: Path, *, busy_timeout_s: float) -> Iterator[ExportRow]:
                 yield {"table": table, **public}
 
 
+def column_batches(
+    path: Path, table: str, *, size: int, busy_timeout_s: float
+) -> Iterator[Mapping[str, Sequence[object]]]:
+    """Yield the columns of an exported table, some rows at a time; JSON stays text.
+
+    The first batch is there even if it is empty. All are from one state of the store.
+    """
+    source = TABLES[table]
+    with closing(connect(path, busy_timeout_s=busy_timeout_s, read_only=True)) as connection:
+        rows = connection.raw.execute(
+            f"select {source.columns} from {source.source} order by {source.order}"
+        )
+        names = [name.removeprefix("json_") for name, *_ in rows.description]
+        shown = [at for at, name in enumerate(names) if not name.startswith("order_")]
+        is_first = True
+        while (batch := rows.fetchmany(size)) or is_first:
+            columns = list(zip(*batch, strict=True)) or [()] * len(names)
+            yield {names[at]: columns[at] for at in shown}
+            is_first = False
+
+
 def archive_rows(connection: Connection, seqs: Sequence[int]) -> Rows:
     """Return all rows of some rollouts, each with its number."""
     return [
