@@ -111,11 +111,11 @@ def _render(row: "AlertRow", *, is_over: bool) -> "list[RenderableType]":
 @store_option
 @json_option
 def test(path: Path | None, as_json: bool) -> None:
-    """Send a test alert to every plugin and to the configured command, and report the result.
+    """Send a test alert to every plugin, command and service, and report the result.
 
-    The command's own output goes to standard error. Exit code 1 if anything failed.
+    The output of commands goes to standard error. Exit code 1 if anything failed.
     """
-    from tau_live.operate.alert_plugins import COMMAND, run_command
+    from tau_live.operate.alert_plugins import calls_of, run_command
     from tau_live.operate.alerts import trial_alert
     from tau_live.runtime.builtin_plugins import load_plugins
 
@@ -128,12 +128,14 @@ def test(path: Path | None, as_json: bool) -> None:
         for report in plugins.report()
         if "alert_raised" in report.hooks
     ]
-    if settings.alert_command and COMMAND not in settings.plugins_off:
-        problem = run_command(
-            settings.alert_command, alert, os.environ,
-            timeout_s=settings.alert_timeout_s, out=2,  # standard error
-        )  # fmt: skip
-        results.append({"plugin": COMMAND, "problem": problem})
+    calls = calls_of(settings)
+    for name, call in calls.items():
+        if name not in settings.plugins_off:
+            problem = run_command(
+                call(alert), alert, os.environ,
+                timeout_s=settings.alert_timeout_s, out=2,  # standard error
+            )  # fmt: skip
+            results.append({"plugin": name, "problem": problem})
     failed = any(result["problem"] for result in results)
     if as_json:
         print_json({"alert": alert, "deliveries": results, "command": bool(settings.alert_command)})
@@ -142,6 +144,9 @@ def test(path: Path | None, as_json: bool) -> None:
             (result["plugin"], printable(result["problem"] or "delivered")) for result in results
         ]
         print_all(table_of(("plugin", "result"), rows))
-        if not settings.alert_command:
-            click.echo("no command is set: set TAU_LIVE_RL_ALERT_COMMAND", err=True)
+        if not calls:
+            click.echo(
+                "no delivery is set: set TAU_LIVE_RL_ALERT_COMMAND or TAU_LIVE_RL_ALERT_URLS",
+                err=True,
+            )
     click.get_current_context().exit(int(failed))

@@ -31,7 +31,7 @@ from tau_live.core.settings.kinds import nearest
 from tau_live.core.switch import KILL, killed_by, switched_on
 from tau_live.core.version import own_source, packages_for, this_version
 from tau_live.operate.access import load_access, principal_of
-from tau_live.operate.alert_plugins import COMMAND
+from tau_live.operate.alert_plugins import COMMAND, URLS
 from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.opening import OLDEST_ENGINE, engine_version
 
@@ -187,7 +187,7 @@ def _acting(settings: Settings) -> Iterator[Check]:
         yield mistake("nothing-declared", "adapters may act, but none is declared in the settings")
     plugins, adapters = read_entry_points()
     hosts = {host_of(point)[0] for point in adapters}
-    known = {COMMAND, *hosts, *(point.name for point in plugins)}
+    known = {COMMAND, URLS, *hosts, *(point.name for point in plugins)}
     for name in settings.plugins_off:
         if name in known:
             yield mistake("plugin-off", f"{name} is switched off")
@@ -204,6 +204,11 @@ def _plugins(settings: Settings) -> Iterator[Check]:
             "alert-command-missing",
             f"alerts go to {command[0]!r}, which is missing or not executable",
         )
+    urls = settings.alert_urls
+    if urls is not None and not os.access(urls, os.R_OK):
+        yield mistake("alert-urls-missing", f"alerts go to the URLs in {urls}, which is unreadable")
+    elif urls is not None and find_spec("apprise") is None:
+        yield mistake("alert-urls-missing", "alerts go to URLs, but apprise is not installed")
     for package, problem in unread_packages():
         yield mistake("metadata-malformed", f"{package} is left out: {problem}")
     reports = load_plugins(settings).report()

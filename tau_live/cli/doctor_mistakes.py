@@ -161,6 +161,12 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "Fix `TAU_LIVE_RL_ALERT_COMMAND`, then run `tau-live alerts test`.",
             "fix TAU_LIVE_RL_ALERT_COMMAND, then run `tau-live alerts test`",
         ),
+        "alert-urls-missing": Mistake(
+            "alerts", WARN,
+            "The file of Apprise URLs cannot be read, or apprise is not installed.",
+            "Fix `TAU_LIVE_RL_ALERT_URLS` or install apprise, then run `tau-live alerts test`.",
+            "fix TAU_LIVE_RL_ALERT_URLS or install apprise, then run `tau-live alerts test`",
+        ),
         "plugin-broken": Mistake(
             "plugins", WARN,
             "A plugin cannot be imported, is invalid, or was disabled after failing.",

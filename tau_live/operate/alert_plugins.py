@@ -1,12 +1,15 @@
-"""The plugins that deliver alerts: a line in the log, and the configured command."""
+"""The plugins that deliver alerts: a line in the log, the configured command, and Apprise."""
 
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     import subprocess
 
 COMMAND = "alert-command"
+URLS = "alert-urls"
 MOST_CHARS = 30_000
 """Most characters of an alert as JSON; more would not fit the pipe to a command that does not
 read."""
@@ -33,11 +37,23 @@ def alert_raised(alert: Alert) -> None:
     log("alert_raised", **facts, facts=dict(alert.facts))
 
 
+class Call(NamedTuple):
+    """How a command is run for an alert.
+
+    Attributes:
+        words: The command and its arguments; no shell is involved.
+        content: What it reads from its standard input.
+    """
+
+    words: Sequence[str]
+    content: bytes
+
+
 class AlertCommand:
     """Runs a command for each alert; failures are logged and counted, and not retried.
 
     Args:
-        words: The command and its arguments.
+        call: Returns how it is run.
         environ: The environment that it inherits.
         timeout_s: How long it may take, in seconds.
         count: Adds 1 to a counter, by name.
@@ -45,13 +61,13 @@ class AlertCommand:
 
     def __init__(
         self,
-        words: Sequence[str],
+        call: Callable[[Alert], Call],
         *,
         environ: Mapping[str, str],
         timeout_s: float,
         count: Callable[[str], None],
     ) -> None:
-        self._words = words
+        self._call = call
         self._environ = environ
         self._timeout_s = timeout_s
         self._count = count
@@ -62,7 +78,7 @@ class AlertCommand:
     def alert_raised(self, alert: Alert) -> None:
         """Run the command."""
         problem = run_command(
-            self._words, alert, self._environ, timeout_s=self._timeout_s, began=self._began
+            self._call(alert), alert, self._environ, timeout_s=self._timeout_s, began=self._began
         )
         self._began(None)
         if problem is not None:
@@ -80,19 +96,49 @@ class AlertCommand:
             self._running = process
 
 
-def command_of(
+def calls_of(settings: Settings) -> dict[str, Callable[[Alert], Call]]:
+    """Return how alerts are delivered by commands, by the names of the plugins."""
+    calls: dict[str, Callable[[Alert], Call]] = {}
+    if settings.alert_command:
+        calls[COMMAND] = lambda alert: Call(settings.alert_command, json_of(alert))
+    if settings.alert_urls is not None:
+        calls[URLS] = partial(apprise_call, settings.alert_urls)
+    return calls
+
+
+def commands_of(
     settings: Settings, environ: Mapping[str, str], count: Callable[[str], None]
-) -> AlertCommand | None:
-    """Return the plugin that runs the command of the settings; ``None`` without one."""
-    if not settings.alert_command:
-        return None
-    return AlertCommand(
-        settings.alert_command, environ=environ, timeout_s=settings.alert_timeout_s, count=count
-    )
+) -> dict[str, AlertCommand]:
+    """Return the plugins that deliver alerts by commands, by name."""
+    return {
+        name: AlertCommand(call, environ=environ, timeout_s=settings.alert_timeout_s, count=count)
+        for name, call in calls_of(settings).items()
+    }
+
+
+TYPES: Mapping[str, str] = {
+    Severity.CRITICAL: "failure", Severity.WARNING: "warning", Severity.INFO: "info",
+}  # fmt: skip
+"""The type of a notification, by the severity of its alert."""
+
+
+def apprise_call(urls: Path, alert: Alert) -> Call:
+    """Return how Apprise sends an alert, in a process of its own.
+
+    Its program reads the URLs from their file, so that no secret is in an argument.
+    """
+    program = "import sys; from apprise.cli import main; sys.exit(main())"
+    title = f"tau-live: {alert.kind}" + (" (test)" if alert.test else "")
+    words = [
+        sys.executable, "-P", "-c", program, "--config", str(urls), "--title", title,
+        "--notification-type", TYPES.get(alert.severity, "info"), "--disable-async",
+    ]  # fmt: skip
+    body = f"{alert.sentence}\n\nNext: {alert.todo}\n\n{alert.store}"
+    return Call(words, body.encode(errors="replace"))
 
 
 def run_command(
-    words: Sequence[str],
+    call: Call,
     alert: Alert,
     environ: Mapping[str, str],
     *,
@@ -106,7 +152,7 @@ def run_command(
     tau-live is off in it.
 
     Args:
-        words: The command and its arguments; no shell is involved.
+        call: The command and what it reads.
         alert: The alert.
         environ: The environment that it inherits.
         timeout_s: How long it may take, in seconds.
@@ -122,7 +168,7 @@ def run_command(
     environ = {**environ, **variables(alert), SWITCH: "0"}
     try:
         process = subprocess.Popen(  # noqa: S603 - an operator named it
-            list(words),
+            list(call.words),
             stdin=subprocess.PIPE, stdout=prints, stderr=prints, start_new_session=True,
             env=environ,
         )  # fmt: skip
@@ -131,7 +177,7 @@ def run_command(
     with process:
         began(process)
         try:
-            process.communicate(json_of(alert), timeout=timeout_s)
+            process.communicate(call.content, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             _kill(process)
             return f"took longer than {timeout_s:g} s and was killed"

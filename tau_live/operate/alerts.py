@@ -23,7 +23,7 @@ from tau_live.core.plugins import Plugins
 from tau_live.core.redaction import scrub_text
 from tau_live.core.settings import Settings
 from tau_live.core.version import this_version
-from tau_live.operate.alert_plugins import COMMAND, command_of
+from tau_live.operate.alert_plugins import commands_of
 from tau_live.operate.alert_rules import (
     ALERTS,
     AUDIT,
@@ -320,9 +320,9 @@ class Alerts:
     """Checks the store, and delivers its new alerts to the plugins of this process.
 
     Args:
-        settings: Bounds, and the command.
-        plugins: The recipients; the command of the settings becomes one of them.
-        environ: The environment that the command inherits.
+        settings: Bounds, and how alerts are delivered.
+        plugins: The recipients; the commands of the settings become some of them.
+        environ: The environment that commands inherit.
         owner: This process.
         count: Adds 1 to a counter, by name.
     """
@@ -339,9 +339,9 @@ class Alerts:
         self._settings = settings
         self._seen: object = None
         self._checked = float("-inf")
-        self._command = command_of(settings, environ, count)
-        if self._command is not None:
-            plugins.register(self._command, name=COMMAND)
+        self._commands = commands_of(settings, environ, count)
+        for name, command in self._commands.items():
+            plugins.register(command, name=name)
         self._queue = AlertQueue(partial(plugins.tell, "alert_raised"), count=count)
         self._raiser = AlertRaiser(settings, owner=owner, tell=self._queue.enqueue, count=count)
 
@@ -373,5 +373,6 @@ class Alerts:
     def close(self) -> None:
         """Deliver the waiting alerts in the little time left; a slower command is killed."""
         # the end of a process must not wait long for alerts
-        if not self._queue.close(2.0) and self._command is not None:
-            self._command.kill()
+        if not self._queue.close(2.0):
+            for command in self._commands.values():
+                command.kill()

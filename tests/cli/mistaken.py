@@ -147,6 +147,11 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
     return {"TAU_LIVE_RL_ALERT_COMMAND": "/nowhere/page-somebody --loud"}
 
 
+@makes("alert-urls-missing")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    return {"TAU_LIVE_RL_ALERT_URLS": "/nowhere/urls.txt"}
+
+
 @makes("plugin-broken")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     points = "[tau_live]\nbroken = nothing_of_that_name\n"

@@ -83,6 +83,7 @@ OTHER_VALUES = {
     "prompts_store": ("training/store.sqlite", Path("training/store.sqlite")),
     "principal": ("team:night", "team:night"),
     "alert_command": ("page 'a b' $HOME", ("page", "a b", "$HOME")),
+    "alert_urls": ("keys/alerts.txt", Path("keys/alerts.txt")),
     "alert_timeout_s": ("5", 5.0),
     "plugins_off": ("a, b", ("a", "b")),
     "safety_blocked_penalty": ("2", 2.0),

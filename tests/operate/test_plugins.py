@@ -4,7 +4,11 @@ import json
 import os
 import select
 import shlex
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -12,8 +16,12 @@ from tau_live.core.hookspecs import Alert
 from tau_live.core.settings import Settings
 from tau_live.operate.alert_plugins import (
     MOST_CHARS,
+    URLS,
     AlertCommand,
-    command_of,
+    Call,
+    calls_of,
+    commands_of,
+    json_of,
     run_command,
 )
 
@@ -24,8 +32,12 @@ ALERT = Alert(
 ENVIRON = {"PATH": os.environ["PATH"], "TAU_LIVE_RL": "1"}
 
 
+def call(words: Sequence[str], alert: Alert = ALERT) -> Call:
+    return Call(words, json_of(alert))
+
+
 def told(script: str, alert: Alert = ALERT, *, timeout_s: float = 30.0) -> str | None:
-    return run_command(["sh", "-c", script], alert, ENVIRON, timeout_s=timeout_s)
+    return run_command(call(["sh", "-c", script], alert), alert, ENVIRON, timeout_s=timeout_s)
 
 
 def test_a_command_gets_the_alert_as_variables_and_as_json(tmp_path: Path) -> None:
@@ -42,7 +54,7 @@ def test_a_command_gets_the_alert_as_variables_and_as_json(tmp_path: Path) -> No
 def test_no_shell_sees_what_an_alert_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    ran = run_command(["cat"], ALERT, ENVIRON, timeout_s=30.0)
+    ran = run_command(call(["cat"]), ALERT, ENVIRON, timeout_s=30.0)
 
     assert ran is None
     assert list(tmp_path.iterdir()) == []
@@ -76,7 +88,7 @@ def test_a_command_that_takes_too_long_is_killed_with_all_it_started(tmp_path: P
     ids=["fails", "is not there", "reads nothing"],
 )
 def test_what_a_command_fails_of_is_said(words: list[str], problem: str | None) -> None:
-    ran = run_command(words, ALERT, ENVIRON, timeout_s=30.0)
+    ran = run_command(call(words), ALERT, ENVIRON, timeout_s=30.0)
 
     assert (ran or "").startswith(problem or "")
     assert (ran is None) == (problem is None)
@@ -99,7 +111,10 @@ def test_a_failure_is_counted_once_and_nothing_is_tried_again(tmp_path: Path) ->
     counted: list[str] = []
     script = f"echo x >> {shlex.quote(str(tmp_path / 'tries'))}; exit 1"
     command = AlertCommand(
-        ["sh", "-c", script], environ=ENVIRON, timeout_s=30.0, count=counted.append
+        lambda alert: call(["sh", "-c", script], alert),
+        environ=ENVIRON,
+        timeout_s=30.0,
+        count=counted.append,
     )
 
     command.alert_raised(ALERT)
@@ -109,7 +124,63 @@ def test_a_failure_is_counted_once_and_nothing_is_tried_again(tmp_path: Path) ->
 
 
 def test_without_a_setting_there_is_no_command() -> None:
-    assert command_of(Settings(), {}, lambda _: None) is None
+    assert commands_of(Settings(), {}, lambda _: None) == {}
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """A webhook of a chat."""
+
+    got: ClassVar[list[dict[str, str]]] = []
+    status = 200
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.got.append(json.loads(body))
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def webhook() -> Iterator[str]:
+    Receiver.got.clear()
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"json://127.0.0.1:{server.server_port}/agents"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_apprise_sends_an_alert_to_the_urls_of_a_file(
+    webhook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    pytest.importorskip("apprise")
+    urls, counted = tmp_path / "urls.txt", list[str]()
+    urls.write_text(f"{webhook}\n")
+    monkeypatch.setattr(Receiver, "status", status)
+    commands = commands_of(Settings(alert_urls=urls), os.environ, counted.append)
+
+    commands[URLS].alert_raised(ALERT)
+
+    [sent] = Receiver.got
+    assert sent["title"] == "tau-live: gate-hold"
+    assert sent["type"] == "failure"
+    assert sent["message"].splitlines()[0] == ALERT.sentence
+    assert "Next: tau-live gate" in sent["message"]
+    assert counted == ([] if status == 200 else ["alert_commands_failed"])
+
+
+def test_no_secret_of_a_url_is_in_an_argument(tmp_path: Path) -> None:
+    urls = tmp_path / "urls.txt"
+    urls.write_text("slack://a-secret/of/mine\n")
+
+    made = calls_of(Settings(alert_urls=urls))[URLS](ALERT)
+
+    assert not any("a-secret" in word for word in made.words)
 
 
 @pytest.mark.parametrize(

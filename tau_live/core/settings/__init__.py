@@ -278,8 +278,13 @@ class Settings:
     alert_command: tuple[str, ...] = setting(
         (), WORDS, "Command that each alert is passed to, without a shell."
     )
+    alert_urls: Path | None = setting(
+        None,
+        optional(PATH),
+        "A file of Apprise URLs, one a line, to which each alert is sent (needs apprise).",
+    )
     alert_timeout_s: float = setting(
-        30.0, SECONDS, "Seconds after which TAU_LIVE_RL_ALERT_COMMAND is killed."
+        30.0, SECONDS, "Seconds after which the delivery of an alert is killed."
     )
     plugins_off: tuple[str, ...] = setting((), NAMES, "Plugins not to load.")
     safety: SafetySettings = field(default_factory=SafetySettings)
@@ -428,5 +433,6 @@ def place_paths(settings: Settings, folder: Path | None = None) -> Settings:
         record=absolute(settings.record),
         kill_file=absolute(settings.kill_file),
         audit_key_file=absolute(settings.audit_key_file),
+        alert_urls=absolute(settings.alert_urls),
         prompts_store=absolute(settings.prompts_store),
     )
