@@ -1,4 +1,4 @@
-"""The image and the services that are shipped: their commands are ours, and they write nowhere else."""
+"""The image and the services that are shipped: their commands are ours, for ordinary users."""
 
 import shutil
 import subprocess
