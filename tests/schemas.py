@@ -71,8 +71,8 @@ WORDS = """
     execution file files format found fragment gate head help host imported key key_id kind label
     left_alone mistake mode name next option outcome output over owner parent_id parent_span_id
     path plugin point points policy problem processes reason rollout_id run_id notes sentence
-    role stores upstream url session_id severity sha256 skipped_reason source span_id state status
-    stopped store subject
+    role sent stores upstream url session_id severity sha256 skipped_reason source span_id state
+    status stopped store subject
     text todo type unseen unused variable verdict warnings what who why why_not worker_id worst
 """
 TRUTH = """

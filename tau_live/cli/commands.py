@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, str] = {
     "gc": "Delete old rollouts that have been learned from.",
     "set-aside": "Move a damaged store aside and start an empty one.",
     "metrics": "Print metrics for Prometheus, or write them for its node exporter.",
+    "otlp": "Send rollouts, decisions and metrics to an OpenTelemetry collector.",
     "completion": "Print the completion script for bash, zsh or fish.",
     "config": "Show the settings in force and where each came from.",
     "verify": "Detect edits to the store or its checkpoints.",

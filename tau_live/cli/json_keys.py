@@ -1018,6 +1018,10 @@ KEYS: Mapping[str, Keys] = {
         "lines_per_s": "lines per second",
     },
     "learn": UPDATE,
+    "otlp": {
+        "spans": "how many spans were sent",
+        "sent": "the file that remembers what was sent",
+    },
     "dashboard": {
         "url": "where it listens",
         "stores[]": "the stores that it shows",

@@ -498,6 +498,7 @@ class RolloutQuery(msgspec.Struct, frozen=True, kw_only=True):
             name, an error, the metadata, the input, the output or a span.
         since: Only those that started at or after this time.
         until: Only those that started before this time.
+        ended_since: Only those that ended at or after this time.
         after: Only those behind this ``seq``: with ``limit``, the next page of a long listing
             without counting its way there. It does not change the total.
         order_by: ``seq`` (the order of arrival), ``started_at``, ``ended_at`` or ``total_reward``.
@@ -516,6 +517,7 @@ class RolloutQuery(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     since: float | None = None
     until: float | None = None
+    ended_since: float | None = None
     after: int | None = None
     order_by: str = "seq"
     descending: bool = False

@@ -8,19 +8,17 @@ cannot be sent waits; beyond a limit the oldest goes, and is counted. The run ne
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from tau_live.core.errors import TauLiveError, pass_on
+from tau_live.core.errors import pass_on
 from tau_live.core.guard import logger, text_of
 from tau_live.core.records import Span
-from tau_live.core.version import packages_for, this_version
+from tau_live.core.version import this_version
+from tau_live.operate.otlp import called, connect, context_of
 from tau_live.store.records import StepRow
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import SpanContext
 
 WAITING = 20_000
 """How many spans may wait; for each further one the oldest goes."""
@@ -48,28 +46,10 @@ class Telemetry:
     """
 
     def __init__(self, endpoint: str, run_id: str) -> None:
-        try:
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.metrics import MeterProvider
-            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-            from opentelemetry.sdk.resources import Resource
-        except ImportError as error:
-            raise TauLiveError(
-                f"OTLP needs more packages ({error}): pip install {packages_for('otel-export')}"
-            ) from error
-        base = endpoint.rstrip("/")
+        self._otlp = connect(endpoint)
         self.dropped = 0
         self._run_id = run_id
-        self._resource = Resource.create(
-            {"service.name": "tau-live", "service.version": this_version()}
-        )
-        self._exporter: SpanExporter = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=5)
-        reader = PeriodicExportingMetricReader(
-            OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=5)
-        )
-        self._meters = MeterProvider([reader], resource=self._resource)
-        meter = self._meters.get_meter(SCOPE, this_version())
+        meter = self._otlp.meters.get_meter(SCOPE, this_version())
         self._tokens = meter.create_histogram("gen_ai.client.token.usage", unit="{token}")
         self._waiting: deque[ReadableSpan] = deque()
         self._wake = threading.Condition()
@@ -137,54 +117,31 @@ class Telemetry:
 
     def _call(self, call: Span, *, parent: str) -> "ReadableSpan":
         """Return a model call, and count its tokens."""
-        known = call.attributes.get("usage")
-        usage = known if isinstance(known, Mapping) else {}
-        model = str(call.attributes.get("model") or call.name)
-        named = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
+        attributes = called(call.name, call.attributes)
+        named = {key: attributes[key] for key in ("gen_ai.operation.name", "gen_ai.request.model")}
         for kind in ("input", "output"):
-            tokens = usage.get(f"{kind}_tokens")
+            tokens = attributes[f"gen_ai.usage.{kind}_tokens"]
             if isinstance(tokens, int | float):
                 self._tokens.record(tokens, {**named, "gen_ai.token.type": kind})
-        attributes = {
-            **named,
-            "gen_ai.usage.input_tokens": usage.get("input_tokens"),
-            "gen_ai.usage.output_tokens": usage.get("output_tokens"),
-            "tfgrpo.cost_usd": call.attributes.get("cost_usd"),
-        }
+        attributes["tfgrpo.cost_usd"] = call.attributes.get("cost_usd")
         times = call.started_at, call.ended_at or call.started_at
-        return self._span(f"chat {model}", f"{parent}/{call.span_id}", parent, times, attributes)
+        name = f"chat {named['gen_ai.request.model']}"
+        return self._span(name, f"{parent}/{call.span_id}", parent, times, attributes)
 
     def _span(  # noqa: PLR0917  # called with a line of values
         self, name: str, key: str, parent: str | None, times: tuple[float, float],
         attributes: Mapping[str, Any],
     ) -> "ReadableSpan":  # fmt: skip
-        from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-        from opentelemetry.trace import SpanKind
-
         is_call = name.startswith("chat ")
-        return ReadableSpan(
+        return self._otlp.span(
             name if is_call else f"tfgrpo.{name}",
-            context=self._context(key),
-            parent=None if parent is None else self._context(parent),
-            resource=self._resource,
-            attributes={key: value for key, value in attributes.items() if value is not None},
-            kind=SpanKind.CLIENT if is_call else SpanKind.INTERNAL,
-            start_time=round(times[0] * 1e9),
-            end_time=round(times[1] * 1e9),
-            instrumentation_scope=InstrumentationScope(SCOPE, this_version()),
+            context_of(self._run_id, key),
+            None if parent is None else context_of(self._run_id, parent),
+            times,
+            attributes,
+            scope=SCOPE,
+            is_client=is_call,
         )
-
-    def _context(self, key: str) -> "SpanContext":
-        """Return the ids of a span: the same whenever the run is led."""
-        from opentelemetry.trace import SpanContext, TraceFlags
-
-        trace = sha256(self._run_id.encode()).digest()[:16]
-        span = sha256(f"{self._run_id}\0{key}".encode()).digest()[:8]
-        return SpanContext(
-            int.from_bytes(trace), int.from_bytes(span), is_remote=False,
-            trace_flags=TraceFlags(TraceFlags.SAMPLED),
-        )  # fmt: skip
 
     def close(self, attributes: Mapping[str, Any]) -> None:
         """Send the run and its epochs, and what waits, within five seconds.
@@ -210,8 +167,8 @@ class Telemetry:
 
     def _end(self) -> None:
         self._thread.join()
-        self._exporter.shutdown()
-        self._meters.shutdown(1000 * CLOSING_S)
+        self._otlp.spans.shutdown()
+        self._otlp.meters.shutdown(1000 * CLOSING_S)
 
     def _send_all(self) -> None:
         """Send what waits; after failures, try again after a pause."""
@@ -239,7 +196,7 @@ class Telemetry:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         try:
-            return self._exporter.export(batch) is SpanExportResult.SUCCESS
+            return self._otlp.spans.export(batch) is SpanExportResult.SUCCESS
         except Exception as error:  # noqa: BLE001  # an exporter may raise anything
             pass_on(error)
             return False

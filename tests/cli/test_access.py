@@ -61,7 +61,7 @@ CHANGING = {
 }
 ONLY_READING = {
     "demo", "run", "autostart enable", "autostart disable", "autostart status", "status",
-    "top", "dashboard",
+    "top", "dashboard", "otlp",
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
     "evaluate", "power", "export", "config", "verify", "doctor", "report", "init",
     "alerts list", "alerts test", "metrics", "completion",

@@ -79,7 +79,7 @@ BENCH = {f"bench {verb}" for verb in (
     "publish", "archive", "gc", "index", "drill", "ops", "gate",
 )}  # fmt: skip
 ELSEWHERE = {
-    "dashboard", "policy undo", "proxy", "report", "start", *BENCH,
+    "dashboard", "otlp", "policy undo", "proxy", "report", "start", *BENCH,
     *(key for key in KEYS if key.startswith("experience ")),
 }  # fmt: skip
 """Need a store that has learned, or a run: the tests of these commands have their keys."""

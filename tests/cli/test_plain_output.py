@@ -23,7 +23,7 @@ MORE = {
 ALL = {**CALLS, **MORE, "metrics": ["metrics"]}
 WITHOUT = WITHOUT_STORE | {"completion", "gate", "policy", "--help", "unknown", "alerts"}
 NOT_RUN = {"tau-live policy undo", "tau-live demo", "tau-live proxy", "tau-live run",
-           "tau-live report", "tau-live dashboard",
+           "tau-live report", "tau-live dashboard", "tau-live otlp",
            "tau-live autostart enable", "tau-live autostart disable",
            "tau-live optimize worker", "tau-live optimize aliases", "tau-live bench suite",
            "tau-live bench suite check", "tau-live bench suite list", "tau-live bench template",

@@ -251,6 +251,7 @@ def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
         "text": None if query.text is None else like(query.text),
         "since": query.since,
         "until": query.until,
+        "ended_since": query.ended_since,
         "after": query.after,
         "limit": -1 if query.limit is None else query.limit,
         "offset": query.offset,
@@ -275,6 +276,7 @@ def where_of(query: RolloutQuery, *, page: bool) -> str:
         (query.text is not None, HAS_TEXT),
         (query.since is not None, "started_at >= :since"),
         (query.until is not None, "started_at < :until"),
+        (query.ended_since is not None, "ended_at >= :ended_since"),
         (page and query.after is not None, "seq > :after"),
     ]
     needed = [condition for is_needed, condition in conditions if is_needed]

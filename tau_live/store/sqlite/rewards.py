@@ -139,6 +139,18 @@ class SqliteRewards:
         )
         return sound(rows, reward_of)
 
+    def after(self, seq: int, *, limit: int) -> list[Reward]:
+        """Return the rewards that arrived after one, in the order of arrival.
+
+        Args:
+            seq: Its number; 0 for all.
+            limit: The most rewards.
+        """
+        rows = self._connection.rows(
+            "select * from rewards where seq > ? order by seq limit ?", (seq, limit)
+        )
+        return sound(rows, reward_of)
+
     def redate(self, *, before: float, after: float) -> int:
         """Correct the waits of rollouts after a jump of the clock; return how many were moved.
 
