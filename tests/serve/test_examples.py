@@ -1,5 +1,6 @@
-"""The client for agents in TypeScript, run by Node where that strips types itself."""
+"""The clients for agents in TypeScript and in Go, run where Node or Go is at hand."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -54,3 +55,52 @@ def test_the_client_decides_rewards_and_falls_back(tmp_path: Path) -> None:
         gateway.close()
 
     assert done.stdout == '[["policy",true,true],"b",false]\n', done.stderr
+
+
+GO_AGENT = """
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"agent/tau"
+)
+
+func main() {
+	client := tau.Client{URL: os.Args[1]}
+	options := map[string]map[string]any{"search": {"usd": 0.1}, "answer": nil}
+	err := client.Run("triage", func(run string) error {
+		choice := client.Decide(tau.Request{
+			Point: "tool", Options: options, Default: "answer", Run: run,
+			Context: map[string]any{"words": 7},
+		})
+		fmt.Println(choice.Source, choice.Run == run, client.Reward(choice.Decision, 1))
+		return errors.New("it failed")
+	})
+	down := tau.Client{URL: "http://127.0.0.1:1"}
+	own := down.Decide(tau.Request{Point: "tool", Options: options, Default: "answer"})
+	fmt.Println(err, own.Option, own.Source, down.Reward("x", 1))
+}
+"""
+
+
+def test_the_client_in_go_does_the_same(tmp_path: Path) -> None:
+    command = shutil.which("go")
+    if command is None:
+        pytest.skip("go is not installed")
+    shutil.copytree(ROOT / "docs/examples/tau", tmp_path / "tau")
+    (tmp_path / "go.mod").write_text("module agent\n\ngo 1.19\n")
+    (tmp_path / "agent.go").write_text(GO_AGENT)
+    environ = {**os.environ, "GOCACHE": str(tmp_path / "cache"), "GOFLAGS": "-mod=mod"}
+    subprocess.run([command, "vet", "./..."], cwd=tmp_path, env=environ, check=True)
+    with Upstream().serving() as upstream:
+        gateway = Gateway(tmp_path, upstream, TAU_LIVE_RL="1")
+        done = subprocess.run(
+            [command, "run", ".", gateway.url], cwd=tmp_path, env=environ,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        gateway.close()
+
+    assert done.stdout == "policy true true\nit failed answer default false\n", done.stderr
