@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import aiohttp
 import anyio
-import httpx
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from yarl import URL
 
 from tau_live.core.errors import StoreError
 from tau_live.core.guard import logger, text_of
@@ -119,7 +120,7 @@ class Proxy:
     """
 
     calls: Calls
-    client: httpx.AsyncClient
+    client: aiohttp.ClientSession
     deciding: Deciding
 
     def __init__(self, options: Options, settings: Settings, environ: Mapping[str, str]) -> None:
@@ -157,9 +158,15 @@ class Proxy:
         self.calls = Calls(self._settings)
         self.deciding = Deciding(self._settings, self._environ)
         seconds = self.options.timeout_ms / 1000
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-        timeout = httpx.Timeout(seconds, pool=None)
-        async with httpx.AsyncClient(timeout=timeout, limits=limits) as self.client:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
+        async with aiohttp.ClientSession(
+            timeout=timeout,
+            connector=aiohttp.TCPConnector(limit=0),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=["user-agent", "accept"],
+            trust_env=True,
+        ) as self.client:
             yield
         self.deciding.close()
         self.calls.close()
@@ -255,10 +262,10 @@ class _Call:
         elif not is_decided:
             own.counts["unattributed"] += 1
         response = await self._send()
-        self._status = response.status_code
+        self._status = response.status
         headers = {
             name: value
-            for name, value in response.headers.items()
+            for name, value in ((key.lower(), value) for key, value in response.headers.items())
             if name in RETURNED or name.startswith(("x-ratelimit-", "ratelimit"))
         }
         if self._chosen is not None:
@@ -267,10 +274,10 @@ class _Call:
         if response.headers.get("content-type", "").startswith(STREAM):
             self._is_streamed = True
             chunks = self._chunks(response)
-            return StreamingResponse(chunks, response.status_code, headers)
+            return StreamingResponse(chunks, response.status, headers)
         content = await self._whole(response)
         self.end()
-        return Response(content, response.status_code, headers)
+        return Response(content, response.status, headers)
 
     def _choose(self) -> bool:
         """Choose the upstream model of a request for one that is decided; say whether it is."""
@@ -292,7 +299,7 @@ class _Call:
             self._proxy.calls.lost += 1
             logger().error("proxy_store_not_read", error=text_of(error), effect="it is forwarded")
 
-    async def _send(self) -> httpx.Response:
+    async def _send(self) -> aiohttp.ClientResponse:
         request, client = self._request, self._proxy.client
         headers = {name: value for name, value in request.headers.items() if name in SENT}
         if self._chosen is not None and self._chosen.url is not None:  # another's key is not theirs
@@ -304,56 +311,54 @@ class _Call:
             raise RefusedError(502, "training_proxy_upstream_request_failed", text)
         self._is_forwarded = True
         try:
-            return await client.send(
-                client.build_request(
-                    request.method, self._url, params=request.url.query or None,
-                    content=self._body, headers={**headers, "accept-encoding": "identity"},
-                ),
-                stream=True, follow_redirects=False,
+            query = request.url.query
+            return await client.request(
+                request.method, URL(f"{self._url}?{query}" if query else self._url, encoded=True),
+                data=self._body, headers={**headers, "accept-encoding": "identity"},
+                allow_redirects=False,
             )  # fmt: skip
-        except httpx.TimeoutException:
+        except TimeoutError:
             text = f"the upstream was silent for {self._proxy.options.timeout_ms} ms"
             raise RefusedError(504, "training_proxy_upstream_timeout", text) from None
-        except httpx.HTTPError as error:
+        except (aiohttp.ClientError, ValueError) as error:
             text = f"the upstream cannot be reached: {type(error).__name__}"
             raise RefusedError(502, "training_proxy_upstream_request_failed", text) from None
 
-    async def _whole(self, response: httpx.Response) -> bytes:
+    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
         try:
             content = b"".join([chunk async for chunk in self._read(response)])
-        except httpx.TimeoutException:
+        except TimeoutError:
             text = f"the upstream was silent for {self._proxy.options.timeout_ms} ms"
             raise RefusedError(504, "training_proxy_upstream_timeout", text) from None
-        except httpx.HTTPError as error:
+        except aiohttp.ClientError as error:
             text = f"the answer of the upstream broke off: {type(error).__name__}"
             raise RefusedError(502, "training_proxy_upstream_response_read_failed", text) from None
         finally:
-            await response.aclose()
+            response.close()
         return content
 
-    async def _read(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        async for chunk in response.aiter_raw():
+    async def _read(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        async for chunk in response.content.iter_any():
             if self._first_ms is None:
                 self._first_ms = self._ms()
             self._bytes += len(chunk)
             self._kept += chunk[: max(MOST_KEPT - len(self._kept), 0)]
             yield chunk
 
-    async def _chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """Yield a stream as it comes; a client that leaves ends the call of the upstream."""
         code = message = None
         try:
             async for chunk in self._read(response):
                 yield chunk
-        except httpx.HTTPError as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             code, message = "training_proxy_upstream_response_read_failed", type(error).__name__
             raise  # the client sees that it broke off, as it did
         except (GeneratorExit, anyio.get_cancelled_exc_class()):
             code, message = "client_left", "the client did not wait for the end"
             raise
         finally:
-            with anyio.CancelScope(shield=True):
-                await response.aclose()
+            response.close()
             self.end(error=code, message=message)
 
     def end(

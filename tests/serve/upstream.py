@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -45,6 +46,11 @@ class Upstream(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that left."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
