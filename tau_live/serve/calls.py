@@ -4,9 +4,10 @@ import asyncio
 import json
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from tau_live.core.errors import StoreError, UnknownError
@@ -28,7 +29,8 @@ T = TypeVar("T")
 MOST_WAITING = 10_000
 """How many calls may wait to be stored; further ones are not stored, and counted."""
 
-UNSTORED = "proxy_calls_not_stored"
+UNSTORED = "dropped_proxy_calls"
+UNLOGGED = "dropped_proxy_log_lines"
 """The counter of calls that could not be stored."""
 
 
@@ -91,6 +93,7 @@ class Calls:
         self._pool = ThreadPoolExecutor(1, "tau-live-proxy")
         self._store: Store = self._pool.submit(self._open).result()
         self._waiting: deque[Forwarded] = deque()
+        self._uncounted: Counter[str] = Counter()
         self.lost = 0
 
     def _open(self) -> Store:
@@ -102,9 +105,22 @@ class Calls:
         self._pool.shutdown()
 
     def _close(self) -> None:
-        if self.lost:
-            self._store.counters.add({UNSTORED: self.lost})
+        with suppress(StoreError):
+            self._count()
         self._store.close()
+
+    def lose(self, name: str, count: int = 1) -> None:
+        """Count what was lost; the counter is stored as soon as the store takes it."""
+        if name == UNSTORED:
+            self.lost += count
+        self._uncounted[name] += count
+
+    def _count(self) -> None:
+        """Store the counters that are not stored yet, in a transaction or in one of its own."""
+        counted = dict(self._uncounted)
+        if counted:
+            self._store.counters.add(counted)
+            self._uncounted.subtract(counted)
 
     async def admit(self, attribution: Attribution, body: bytes) -> Reserved | None:
         """Check that an attempt may make a call, and take room for it in its budget.
@@ -161,7 +177,7 @@ class Calls:
     def add(self, call: Forwarded) -> None:
         """Store a call soon; nothing is raised, and nobody waits."""
         if len(self._waiting) >= MOST_WAITING:
-            self.lost += 1
+            self.lose(UNSTORED)
             return
         self._waiting.append(call)
         if len(self._waiting) == 1:
@@ -176,8 +192,9 @@ class Calls:
                     for call in calls:
                         if call.attribution is not None:
                             self._store_call(call, call.attribution)
+                self._count()
             except StoreError as error:
-                self.lost += len(calls)
+                self.lose(UNSTORED, len(calls))
                 effect = "they are counted"
                 logger().error("proxy_call_not_stored", error=text_of(error), effect=effect)
 

@@ -31,7 +31,7 @@ from tau_live.serve.attribution import (
     LoggedCall,
     attribution_of,
 )
-from tau_live.serve.calls import Calls, Forwarded, Reserved, answer_of, as_json
+from tau_live.serve.calls import UNLOGGED, UNSTORED, Calls, Forwarded, Reserved, answer_of, as_json
 from tau_live.serve.deciding import (
     BeginRun,
     Chosen,
@@ -217,6 +217,7 @@ class Proxy:
             self.log.add(call)
         except OSError as error:
             self.counts["unlogged"] += 1
+            self.calls.lose(UNLOGGED)
             if self.counts["unlogged"] == 1:
                 logger().error("proxy_call_not_logged", error=text_of(error), effect="counted")
 
@@ -296,7 +297,7 @@ class _Call:
         try:
             self._reserved = await self._proxy.calls.admit(attribution, self._body)
         except StoreError as error:  # it is forwarded all the same
-            self._proxy.calls.lost += 1
+            self._proxy.calls.lose(UNSTORED)
             logger().error("proxy_store_not_read", error=text_of(error), effect="it is forwarded")
 
     async def _send(self) -> aiohttp.ClientResponse:

@@ -344,6 +344,27 @@ def test_a_store_that_is_locked_stops_no_call(gateway: Gateway) -> None:
     assert len(gateway.spans()) == 1
 
 
+def test_a_log_that_cannot_be_written_stops_no_call_and_is_an_alert(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    (tmp_path / "proxy-attribution.jsonl").symlink_to("/dev/full")
+    gateway = Gateway(tmp_path, upstream, TAU_LIVE_RL="1")
+
+    def alerts() -> list[str]:
+        with closing(open_at(gateway.store, read_only=True)) as store:
+            return [row.kind for row in store.alerts.latest(limit=10)]
+
+    responses = [gateway.post().status_code for _ in range(3)]
+    until(lambda: "events-dropped" in alerts())
+    with closing(open_at(gateway.store, read_only=True)) as store:
+        counts = store.counters.counts()
+    gateway.close()
+
+    assert responses == [200, 200, 200]
+    assert counts["dropped_proxy_log_lines"] == 3
+    assert "dropped_proxy_calls" not in counts
+
+
 def test_lines_of_several_processes_are_whole(tmp_path: Path, upstream: Upstream) -> None:
     gateways = [Gateway(tmp_path, upstream) for _ in range(2)]
 
