@@ -15,6 +15,8 @@ import pytest
 
 from tau_live.core.records import AttemptStatus, Rollout, RolloutConfig, RolloutStatus
 from tau_live.store.opening import open_at
+from tau_live.store.records import Optimization
+from tau_live.store.records import OptimizationState as State
 from tests.cli.conftest import Read
 from tests.cli.filled import FAILED, SOLVED
 from tests.cli.served import Served, serving
@@ -197,14 +199,34 @@ def test_actions_do_what_the_commands_do(acting: Served, filled: Path, read: Rea
     assert {entry.reason for entry in newest} == {"seen on the page"}
 
 
-def test_a_pause_stops_claims(tmp_path: Path) -> None:
+def test_a_pause_without_more_stops_the_run_that_goes_on(tmp_path: Path, read: Read) -> None:
     path = tmp_path / "store.sqlite"
     with closing(open_at(path)) as store:
-        store.queue.enqueue(Rollout(rollout_id="r-1"))
+        run = store.optimizations.create(
+            Optimization(
+                run_id="", config_digest="ab" * 32, config_path="/", config={}, model_ref="m",
+                store_path="s", created_at=1.0, incumbent="i", state=State.RUNNING,
+            )
+        )  # fmt: skip
+
+    def state() -> object:
+        found: Any = read("optimize", "show", run.run_id, "--store", path)
+        return found["run_state"]
+
     with serving("--store", path) as served:
-        assert served.act("pause", part="collection").status_code == 202
-        with closing(open_at(path)) as store:
-            assert "collection" in store.pauses.pauses()
+        paused = served.act("pause")
+        assert paused.json()["result"]["state"] == "paused" == state()
+        assert paused.json()["control"]["paused"] == {}
+        shown = served.read("/dashboard/runs")["runs"]
+        assert [each["run_state"] for each in shown] == ["paused"]
+        assert served.read("/training/status")["training"]["run_state"] == "paused"
+        assert served.act("resume", run=run.run_id).status_code == 202
+        assert state() == "running"
+        assert served.act("cancel", run=run.run_id).status_code == 202
+        assert state() in {"cancelling", "cancelled"}
+        assert served.act("resume", run=run.run_id).status_code == 409
+        assert [*served.act("pause").json()["control"]["paused"]] == ["learning"]  # no run goes on
+        assert served.act("cancel").status_code == 400
 
 
 @pytest.mark.parametrize(

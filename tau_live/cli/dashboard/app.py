@@ -40,6 +40,7 @@ from tau_live.core.errors import (
     TauLiveError,
     UnknownError,
 )
+from tau_live.core.guard import logger, text_of
 from tau_live.core.records import RolloutQuery
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
@@ -101,13 +102,15 @@ class Watcher:
         self._task: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Keep looking until the caller is done."""
+    async def watching(self) -> AsyncIterator[int]:
+        """Keep looking until the caller is done; yield the number of the last state that is old."""
         self._watchers += 1
+        old = 0
         if self._task is None:
+            self._seen, old = "", self.number
             self._task = asyncio.create_task(self._watch())
         try:
-            yield
+            yield old
         finally:
             self._watchers -= 1
             if not self._watchers and self._task is not None:
@@ -117,7 +120,11 @@ class Watcher:
     async def _watch(self) -> None:
         while True:
             began = time.perf_counter()
-            seen = as_json(await anyio.to_thread.run_sync(self._look))
+            try:
+                seen = as_json(await anyio.to_thread.run_sync(self._look))
+            except Exception as error:  # noqa: BLE001  # whoever watches sees the last state
+                logger().error("dashboard_look_failed", error=text_of(error), effect="it looks on")
+                seen = self._seen
             if seen != self._seen:
                 async with self._changed:
                     self._seen = seen
@@ -334,8 +341,8 @@ class Dashboard:
                 reset = {"schema_version": 1, "reset": True, "last_event_id": last,
                          "reason": NOT_RETAINED}  # fmt: skip
                 yield _event("dashboard.reset", as_json(reset))
-            seen = 0
-            async with watcher.watching():
+            async with watcher.watching() as old:
+                seen = old
                 while True:
                     found = await watcher.next(seen)
                     if found is None:
