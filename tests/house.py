@@ -43,8 +43,9 @@ PARTICIPLES = frozenset(
 """Irregular ones that are no imperative, as ``put`` is; the regular end with ``ed``."""
 
 SINCE = re.compile(
-    r"tau_live\.(?:prompts|evidence|experience|serve"
-    r"|cli\.(?:optimize|bench|experience|start|proxy|page\.proof|demo\.(?:proof|lessons)))"
+    r"tau_live\.(?:prompts|evidence|experience|serve|operate\.(?:follow|otlp)"
+    r"|cli\.(?:optimize|bench|experience|start|proxy|dashboard|notebook|otlp|page\.proof"
+    r"|demo\.(?:proof|lessons)))"
 )
 """Begins the modules of capabilities that came after the goals were set: issues 15 to 18."""
 
