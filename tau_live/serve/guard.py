@@ -1,7 +1,7 @@
 """What every server refuses before it looks at a request: foreign hosts and origins, no token."""
 
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -120,22 +120,25 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            self._check(dict(scope["headers"]), scope["path"])
+            self._check(scope["headers"], scope["path"])
         except RefusedError as refusal:
             await refusal.response(self._kind)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _check(self, headers: dict[bytes, bytes], path: str) -> None:
+    def _check(self, headers: Sequence[tuple[bytes, bytes]], path: str) -> None:
+        """Refuse what is foreign; of a header that is there twice, each value has to be ours."""
+        hosts = [value for name, value in headers if name == b"host"] or [b""]
+        tokens = [value for name, value in headers if name == TOKEN] or [b""]
         if self._token is None:
-            if _name_of(headers.get(b"host", b"")) not in self._hosts:
+            if not all(_name_of(host) in self._hosts for host in hosts):
                 raise RefusedError(403, "foreign_host", "the Host header names another host")
-        elif path not in self._without_token and not hmac.compare_digest(
-            headers.get(TOKEN, b""), self._token
+        elif path not in self._without_token and not all(
+            hmac.compare_digest(token, self._token) for token in tokens
         ):
             raise RefusedError(401, "token_missing", "x-tau-token is not the token")
-        origin = headers.get(b"origin")
-        if origin is not None and _site_of(origin) != headers.get(b"host", b""):
+        origins = [_site_of(value) for name, value in headers if name == b"origin"]
+        if any(origin != host for origin in origins for host in hosts):
             raise RefusedError(403, "foreign_origin", "the Origin header names another site")
 
 

@@ -265,6 +265,11 @@ def test_foreign_pages_and_names_are_refused(dashboard: Served) -> None:
     own = {"x-tau-csrf": dashboard.csrf}
     for headers, code in (
         ({"host": "evil.example"}, "foreign_host"),
+        ([("host", "evil.example"), ("host", "127.0.0.1")], "foreign_host"),
+        (
+            [*own.items(), ("origin", "https://evil.example"), ("origin", dashboard.url)],
+            "foreign_origin",
+        ),
         ({**own, "origin": "https://evil.example"}, "foreign_origin"),
         ({}, "dashboard_csrf"),
         ({"x-tau-csrf": "guessed"}, "dashboard_csrf"),
@@ -281,6 +286,7 @@ def test_foreign_pages_and_names_are_refused(dashboard: Served) -> None:
         ("/training/rollouts?page=x", 400, "invalid_training_rollouts_page"),
         ("/training/rollouts?per_page=201", 400, "invalid_training_rollouts_per_page"),
         ("/training/rollouts?sort=name", 400, "invalid_training_rollouts_sort"),
+        ("/training/rollouts?text=%00", 400, "invalid_training_rollouts_text"),
         ("/training/rollouts?colour=red", 400, "invalid_training_rollouts"),
         ("/dashboard/queue-timeline?minutes=0", 400, "invalid_dashboard_queue_timeline_minutes"),
         ("/dashboard/health?store=1", 404, "dashboard_unknown_store"),

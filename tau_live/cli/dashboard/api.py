@@ -10,7 +10,7 @@ from tau_live.core.records import RolloutStatus
 from tau_live.core.version import this_version
 
 CSRF = "x-tau-csrf"
-Text = Annotated[str, msgspec.Meta(max_length=1000)]
+Text = Annotated[str, msgspec.Meta(max_length=1000, pattern="^[^\\x00]*$")]
 
 
 class Which(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
