@@ -36,6 +36,7 @@ from tau_live.cli.why import sentences
 from tau_live.core.errors import (
     AccessError,
     AmbiguousIdError,
+    StoreError,
     StoreUnavailableError,
     TauLiveError,
     UnknownError,
@@ -573,7 +574,7 @@ async def _failed(_: Request, error: Exception) -> Response:
             (AccessError, 403, "access_denied"),
             (UnknownError, 404, "unknown"),
             (AmbiguousIdError, 409, "ambiguous_id"),
-            (StoreUnavailableError, 503, "store_unavailable"),
+            (StoreError, 503, "store_unavailable"),
             (TauLiveError, 409, "refused"),
             (OSError, 503, "store_unavailable"),
         )
