@@ -11,8 +11,9 @@ from tau_live.cli.options import epilog, is_enabled, json_option, settings_of, s
 from tau_live.cli.output import print_json, when
 from tau_live.cli.terminal import stopping
 from tau_live.core.errors import StoreUnavailableError, TauLiveError
+from tau_live.core.files import make_folders
 from tau_live.core.settings import Settings, place_paths
-from tau_live.operate.follow import Follower, file_of
+from tau_live.operate.follow import Follower, file_of, following
 from tau_live.operate.otlp import connect
 from tau_live.operate.status import status_of
 from tau_live.store.opening import open_at
@@ -65,32 +66,41 @@ def otlp(
             param_hint="--endpoint",
         )
     settings = place_paths(settings_of(path))
-    follower = Follower(connect(endpoint), file_of(settings.store), since=since or 0.0)
-    if once:
+    if once and not settings.store.exists():
+        raise StoreUnavailableError(f"no store at {settings.store} yet")
+    make_folders(settings.store.parent)
+    with following(settings.store):
+        follower = Follower(connect(endpoint), file_of(settings.store), since=since or 0.0)
         try:
-            spans = _look(follower, settings)
+            spans = _send(follower, settings, once=once, every_s=every_s, endpoint=endpoint)
         finally:
             follower.close()
-        if as_json:
-            print_json({"spans": spans, "sent": str(file_of(settings.store))})
-        else:
-            click.echo(f"{spans:,} spans were sent")
-        return
+    if as_json:
+        print_json({"spans": spans, "sent": str(file_of(settings.store))})
+    else:
+        click.echo(f"{spans:,} spans were sent")
+
+
+def _send(
+    follower: Follower, settings: Settings, *, once: bool, every_s: float, endpoint: str
+) -> int:
+    """Send what is new, once or until it is stopped; return how many spans that were."""
+    if once:
+        return _look(follower, settings)
     click.echo(f"{settings.store} is shown to {endpoint}", err=True)
     stop = threading.Event()
     with stopping(stop):
-        _follow(follower, settings, stop, every_s=every_s)
-    follower.close()
+        return _follow(follower, settings, stop, every_s=every_s)
 
 
 def _follow(
     follower: Follower, settings: Settings, stop: threading.Event, *, every_s: float
-) -> None:
+) -> int:
     """Look again and again; after a failure, less and less often, and say so once."""
-    failures, said = 0, ""
+    failures, said, spans = 0, "", 0
     while not stop.is_set():
         try:
-            _look(follower, settings)
+            spans += _look(follower, settings)
             if failures:
                 click.echo("it goes on", err=True)
             failures, said = 0, ""
@@ -100,6 +110,7 @@ def _follow(
                 said = str(error)
                 click.echo(f"tau-live: {said}", err=True)
         stop.wait(min(LONGEST_PAUSE_S, every_s * 2.0 ** min(failures, 10)))
+    return spans
 
 
 def _look(follower: Follower, settings: Settings) -> int:

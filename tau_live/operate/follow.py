@@ -6,8 +6,10 @@ and what is sent twice has the same ids. No text is sent: no prompt, answer, arg
 error, comment or context.
 """
 
+import fcntl
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +62,26 @@ class Sent(msgspec.Struct, kw_only=True):
 def file_of(store: Path) -> Path:
     """Return the file that remembers what was sent of a store."""
     return store.with_name(store.name + SUFFIX)
+
+
+@contextmanager
+def following(store: Path) -> Iterator[None]:
+    """Follow a store alone, or two processes would send the same.
+
+    Raises:
+        TauLiveError: Another process follows it.
+        OSError: The lock cannot be made.
+    """
+    path = store.with_name(f"{store.name}{SUFFIX}.lock")
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TauLiveError(f"another process sends what is new in {store}") from None
+        yield
+    finally:
+        os.close(lock)
 
 
 class Follower:

@@ -18,6 +18,7 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 import tau_live
 from tau_live.core.records import Span
 from tau_live.core.settings import Content, Learner, Settings
+from tau_live.operate.follow import following
 from tau_live.store.opening import open_at
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import FAILED, SOLVED
@@ -132,6 +133,15 @@ def test_nothing_is_lost_while_the_collector_fails(
     assert later["spans"] == len(collector.spans) > 0
     ids = Counter(span.span_id for span in collector.spans)
     assert set(ids.values()) == {1}
+
+
+def test_one_process_follows_a_store(filled: Path, run: Run, collector: Collector) -> None:
+    with following(filled):
+        refused = run("otlp", "--endpoint", collector.url, "--once", "--store", filled)
+
+    assert refused.exit_code == 1
+    assert "another process sends" in refused.stderr
+    assert collector.spans == []
 
 
 def test_no_text_is_sent(lived: Path, read: Read, collector: Collector) -> None:
