@@ -130,7 +130,9 @@ def sentences(rng: random.Random) -> list[str]:
     return [*spoken, *rng.sample(sorted(prose), 10_000 - len(spoken))]
 
 
-EXAMPLES_IN_MANUALS = re.compile(r"(?i)password ?[=:]|secret=|cookie:|://[^/\s]*:[^/\s]*@|\x00")
+EXAMPLES_IN_MANUALS = re.compile(
+    r"(?i)password ?[=:]|secret=|your-secret-key|cookie:|://[^/\s]*:[^/\s]*@|\x00"
+)
 
 
 @pytest.mark.slow

@@ -78,6 +78,9 @@ def left(folder: Path) -> dict[str, object]:
     return {"records": records, "files": sorted(files)}
 
 
+MOST_TRIES = 12
+
+
 def test_a_command_that_was_killed_is_called_again_and_nothing_is_lost_or_double(
     tmp_path: Path,
 ) -> None:
@@ -89,12 +92,17 @@ def test_a_command_that_was_killed_is_called_again_and_nothing_is_lost_or_double
         code, output = ended(clean, words)
         took_s = time.monotonic() - began
         assert code == 0, output
-        for _ in range(KILLS):
+        for _ in range(MOST_TRIES):
             process = started(own, words)
             threading.Event().wait(rng.uniform(0.1 * took_s, 0.95 * took_s))
             process.send_signal(signal.SIGKILL)
             process.communicate()
-            killed[name] += process.returncode == -signal.SIGKILL
+            if process.returncode == -signal.SIGKILL:
+                killed[name] += 1
+            else:  # it was quicker than the first one, which found nothing in memory
+                took_s *= 0.7
+            if killed[name] == KILLS:
+                break
         code, output = ended(own, words)
         assert code == 0 or "never change" in output or "is there already" in output, output
 
