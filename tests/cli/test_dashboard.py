@@ -108,6 +108,10 @@ def test_larger_sections_are_what_their_commands_print(
     sentences = found.pop("sentences")
     assert found == why
     assert sentences[0].startswith("A run of triage had to choose at model")
+    newest = dashboard.read("/dashboard/decisions")["decisions"]
+    assert len(newest) == 50
+    assert newest[0]["decision_id"] == name
+    assert newest[0]["propensity"] == why["decision"]["propensity"]
     figures = dashboard.read("/dashboard/figures")["figures"]
     [reward] = [figure for figure in figures[0]["figures"] if figure["name"] == "reward"]
     means = [stretch["reward"]["mean"] for stretch in report["stretches"]]

@@ -62,6 +62,7 @@ GETS: Mapping[str, tuple[str, type[Which]]] = {
         f"/dashboard/{name}": (f"The section `{name}`.", Which)
         for name in (
             "health", "widgets", "alerts", "summary", "figures", "facts", "versions", "runs",
+            "decisions",
         )
     },
     "/dashboard/queue-timeline": ("What happened to the queues, by minute.", Timeline),

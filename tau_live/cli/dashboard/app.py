@@ -66,6 +66,9 @@ REST = 4.0
 COMMENT_S = 15.0
 """Seconds of silence after which a stream says that it lives."""
 
+NEWEST = 50
+"""The decisions that are listed."""
+
 NOT_RETAINED = "history_not_retained_request_full_snapshot"
 PAGE = files("tau_live.cli.dashboard")
 OPEN = frozenset({"/", "/page.js", "/page.css", "/plotly.js", "/openapi.json"})
@@ -188,6 +191,7 @@ class Dashboard:
             "/dashboard/facts": ("facts", Which, self._facts),
             "/dashboard/versions": ("versions", Which, _versions),
             "/dashboard/runs": ("runs", Which, _runs),
+            "/dashboard/decisions": ("decisions", Which, _decisions),
             "/dashboard/rollouts/{id}": ("rollout", Which, _story),
             "/dashboard/decisions/{id}": ("decision", Which, _why),
         }
@@ -445,6 +449,29 @@ def _runs(store: Store, _: Settings, __: Which, ___: str) -> JsonObject:
 
 def _story(store: Store, settings: Settings, _: Which, key: str) -> JsonObject:
     return {"rollout": story_of(store, settings, key).plain()}
+
+
+def _decisions(store: Store, _: Settings, __: Which, ___: str) -> JsonObject:
+    """Return the decisions of the newest rollouts, newest first."""
+    rollouts, _total = store.rollouts.query(RolloutQuery(descending=True, limit=NEWEST))
+    decided = [
+        (decision, rollout)
+        for rollout in rollouts
+        for decision in reversed(store.decisions.decisions(rollout.rollout_id))
+    ]
+    return {
+        "decisions": [
+            {
+                "decision_id": decision.decision_id, "rollout_id": rollout.rollout_id,
+                "point": decision.point, "options": len(decision.options),
+                "applied": decision.applied, "propensity": decision.propensity,
+                "policy_version": decision.policy_version, "source": decision.source,
+                "arm": decision.arm, "why_not": decision.why_not,
+                "at_unix_ms": round(1000 * decision.at), "reward": rollout.total_reward,
+            }
+            for decision, rollout in decided[:NEWEST]
+        ]
+    }  # fmt: skip
 
 
 def _why(store: Store, settings: Settings, _: Which, key: str) -> JsonObject:

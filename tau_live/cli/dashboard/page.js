@@ -195,7 +195,7 @@ async function refresh() {
     return;
   }
   refreshed = now;
-  await Promise.allSettled([versions(), rollouts(), queues(), runs(), facts()]);
+  await Promise.allSettled([versions(), decisions(), rollouts(), queues(), runs(), facts()]);
   await charts().catch(() => {});
 }
 
@@ -229,6 +229,13 @@ async function versions() {
     found.versions.toReversed().slice(0, 200).map((one) => [number(one.version), one.point, number(one.parent ?? 0), number(one.rollouts),
       moment(1000 * one.created_at), [one.in_service ? "serves" : "", one.pinned ? "pinned" : "", one.role ?? "", one.has_file ? "" : "file deleted"]
         .filter(Boolean).join(", ") || "-"]));
+}
+
+async function decisions() {
+  const found = await load("dashboard/decisions");
+  keepFocus(() => table($("decision-table"), "Decisions of the newest rollouts", ["why", "point", "applied", "of#", "probability#", "decided by", "reward#", "made (UTC)"],
+    found.decisions.map((one) => [element("a", { href: `#/decisions/${encodeURIComponent(one.decision_id)}` }, `why ${one.decision_id.replace(/^live-/, "").slice(0, 8)}${one.decision_id.split(":").slice(1).join(":").replace("attempt-", ":").replace(":decision-", ":")}`),
+      one.point, one.applied, number(one.options), number(one.propensity), one.why_not ?? `version ${one.policy_version}, ${one.arm}`, number(one.reward), moment(one.at_unix_ms)])));
 }
 
 async function rollouts() {
