@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tau_live.core.records import Span
+from tau_live.store.opening import open_at
 from tests.cli import browser as browsers
 from tests.cli.browser import Browser
 from tests.cli.conftest import Read
@@ -133,6 +136,44 @@ def test_it_answers_in_the_order_of_an_operators_questions(
     assert not [
         one for one in spoken if one[0] in {"link", "button", "table", "img"} and not one[1]
     ]
+
+
+def test_a_waterfall_shows_prompts_answers_arguments_and_errors(
+    filled: Path, browser: Browser
+) -> None:
+    texts = {"prompt": "Where is it? <b>", "answer": "In Paris.", "arguments": '{"q": "it"}'}
+    attributes: dict[str, object] = {name: {"text": text} for name, text in texts.items()}
+    inner = Span(
+        rollout_id=SOLVED, attempt=1, span_id="t-2", parent_span_id="t-1", kind="tool",
+        name="lookup", status="error", started_at=2.5, ended_at=2.75,
+        attributes={**attributes, "error": {"type": "KeyError", "message": "no such city"}},
+    )  # fmt: skip
+    outer = Span(
+        rollout_id=SOLVED, attempt=1, span_id="t-1", kind="turn", name="turn", status="ok",
+        attributes={}, started_at=2.0, ended_at=3.0,
+    )  # fmt: skip
+    with closing(open_at(filled)) as store:
+        store.rollouts.add_spans([outer, inner])
+    with serving("--store", filled) as served:
+        browser.open("about:blank")
+        browser.open(f"{served.url}/#/rollouts/{SOLVED}")
+        browser.wait("document.querySelector('.waterfall .failed')")
+        lines = browser.evaluate(
+            "[...document.querySelectorAll('.waterfall summary strong')].map(s => s.textContent)"
+        )
+        own = "document.querySelector('.waterfall .failed')"
+        text = browser.evaluate(f"{own}.textContent")
+        left, width = (
+            browser.evaluate(f"parseFloat({own}.querySelector('i').style.{side})")
+            for side in ("left", "width")
+        )
+
+        assert lines.index("turn") + 1 == lines.index("lookup")
+        assert [
+            part for part in (*texts.values(), "KeyError: no such city") if part not in text
+        ] == []
+        assert 0.0 <= left <= left + width <= 100.0
+        assert browser.complaints() == []
 
 
 def test_an_operators_jobs_are_done_by_the_keyboard_alone(
