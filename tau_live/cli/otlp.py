@@ -71,10 +71,13 @@ def otlp(
     make_folders(settings.store.parent)
     with following(settings.store):
         follower = Follower(connect(endpoint), file_of(settings.store), since=since or 0.0)
+        took_figures = False
         try:
             spans = _send(follower, settings, once=once, every_s=every_s, endpoint=endpoint)
         finally:
-            follower.close()
+            took_figures = follower.close()
+    if once and not took_figures:
+        raise TauLiveError(f"the collector took {spans:,} spans, but no metrics")
     if as_json:
         print_json({"spans": spans, "sent": str(file_of(settings.store))})
     else:

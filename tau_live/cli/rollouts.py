@@ -89,7 +89,7 @@ COLUMNS: Sequence[tuple[str, int, Callable[[Rollout], object]]] = (
 )  # fmt: skip
 @click.option(
     "--text",
-    help="Only rollouts in which this text is: in an id, a name, an error, metadata or a span.",
+    help="Only rollouts in which this text is: in an id, a name, an error, metadata or a step.",
 )
 @click.option(
     "--since", metavar="WHEN", type=when, help="Only rollouts that started at or after this time."

@@ -121,10 +121,11 @@ class Follower:
         self._figures = {family.name: family for family in found}
         self.measured_at = status.at
 
-    def close(self) -> None:
-        """Send the figures once more, and end."""
+    def close(self) -> bool:
+        """Send the figures once more, and end; say whether the collector took them."""
         self._otlp.meters.shutdown()
         self._otlp.spans.shutdown()
+        return not self._otlp.refuses.is_set()
 
     def _send_rollouts(self, store: Store) -> int:
         count, offset, own = 0, 0, self.sent

@@ -4,6 +4,7 @@ The names are those of the GenAI conventions, which are experimental: of version
 of those of the store, so that the same thing sent twice is the same span.
 """
 
+import threading
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,11 +30,13 @@ class Otlp(NamedTuple):
         spans: Sends spans.
         meters: Sends what its meters measure, once a minute.
         resource: Who sends it.
+        refuses: Set while the collector takes no metrics.
     """
 
     spans: "SpanExporter"
     meters: "MeterProvider"
     resource: "Resource"
+    refuses: threading.Event
 
     def span(  # noqa: PLR0913, PLR0917  # what a span has
         self,
@@ -92,19 +95,35 @@ def connect(endpoint: str) -> Otlp:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.metrics.export import (
+            MetricExportResult,
+            MetricsData,
+            PeriodicExportingMetricReader,
+        )
         from opentelemetry.sdk.resources import Resource
     except ImportError as error:
         raise TauLiveError(
             f"OTLP needs more packages ({error}): pip install {packages_for('otel-export')}"
         ) from error
+    refuses = threading.Event()
+
+    class Metrics(OTLPMetricExporter):  # type: ignore[misc]  # it has no types
+        """Notes whether the collector took what was sent last."""
+
+        def export(
+            self, metrics_data: MetricsData, timeout_millis: float = 10_000, **more: object
+        ) -> MetricExportResult:
+            result = super().export(metrics_data, timeout_millis, **more)
+            (refuses.clear if result is MetricExportResult.SUCCESS else refuses.set)()
+            return result
+
     base = endpoint.rstrip("/")
     resource = Resource.create({"service.name": "tau-live", "service.version": this_version()})
     reader = PeriodicExportingMetricReader(
-        OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=TIMEOUT_S)
+        Metrics(endpoint=f"{base}/v1/metrics", timeout=TIMEOUT_S)
     )
     spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=TIMEOUT_S)
-    return Otlp(spans, MeterProvider([reader], resource=resource), resource)
+    return Otlp(spans, MeterProvider([reader], resource=resource), resource, refuses)
 
 
 def context_of(trace: str, span: str) -> "SpanContext":

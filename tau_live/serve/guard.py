@@ -39,7 +39,7 @@ class Bind(NamedTuple):
         host, colon, port = text.rpartition(":")
         host = host.strip("[]")
         if not colon or not port.isdecimal() or int(port) > 65_535:
-            raise ValueError(f"expects HOST:PORT, such as 127.0.0.1:8788, got {text!r}")
+            raise ValueError(f"expects HOST:PORT, such as 127.0.0.1:8787, got {text!r}")
         if host != "localhost":
             try:
                 ip_address(host)

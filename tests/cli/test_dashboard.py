@@ -205,6 +205,22 @@ def test_actions_do_what_the_commands_do(acting: Served, filled: Path, read: Rea
     assert {entry.reason for entry in newest} == {"seen on the page"}
 
 
+def test_alerts_in_force_need_no_process_that_raises_them(acting: Served) -> None:
+    def codes() -> set[str]:
+        return {alert["code"] for alert in acting.read("/dashboard/alerts")["alerts"]}
+
+    assert acting.act("hold").status_code == 202
+    assert acting.act("stop", point="model").status_code == 202
+    assert {"gate-hold", "learner-stopped"} <= codes()
+    assert acting.act("reset").status_code == 202
+    assert "gate-hold" not in codes()
+    assert acting.client.post(
+        "/dashboard/actions", json={"action": "refresh"}, headers={"x-tau-csrf": acting.csrf}
+    ).status_code == 202  # fmt: skip
+    newest = acting.read("/dashboard/health")["control"]["audit"][0]
+    assert newest["action"] == "gate_reset"
+
+
 def test_a_pause_without_more_stops_the_run_that_goes_on(tmp_path: Path, read: Read) -> None:
     path = tmp_path / "store.sqlite"
     with closing(open_at(path)) as store:
@@ -308,6 +324,7 @@ def test_a_header_that_is_there_twice_has_to_be_ours_twice(
         ("/training/rollouts?page=x", 400, "invalid_training_rollouts_page"),
         ("/training/rollouts?per_page=201", 400, "invalid_training_rollouts_per_page"),
         ("/training/rollouts?sort=name", 400, "invalid_training_rollouts_sort"),
+        ("/training/rollouts?status=failed&status=succeeded", 400, "invalid_query"),
         ("/training/rollouts?text=%00", 400, "invalid_training_rollouts_text"),
         ("/training/rollouts?colour=red", 400, "invalid_training_rollouts"),
         ("/dashboard/queue-timeline?minutes=0", 400, "invalid_dashboard_queue_timeline_minutes"),
@@ -376,7 +393,7 @@ def test_a_store_that_is_missing_or_damaged_is_shown_as_such(tmp_path: Path) -> 
             health = served.read("/dashboard/health", store=number)
             assert health["health"]["health_state"] == "unknown"
             [diagnostic] = health["training"]["diagnostics"]
-            assert diagnostic.startswith(f"{code}:")
+            assert diagnostic == f"{code}:{path}"
             assert health["state"]["store"] == str(path)
             alerts = served.read("/dashboard/alerts", store=number)["alerts"]
             assert [alert["code"] for alert in alerts] == ["dashboard_state_missing"]

@@ -176,6 +176,22 @@ def test_a_waterfall_shows_prompts_answers_arguments_and_errors(
         assert browser.complaints() == []
 
 
+def test_a_link_names_the_store(lived: Path, filled: Path, browser: Browser) -> None:
+    with serving("--store", lived, "--store", filled) as served:
+        browser.open("about:blank")
+        browser.open(f"{served.url}/#/rollouts/{SOLVED}")
+        browser.wait("document.querySelector('#detail .problem')")
+        choose = "const s = document.getElementById('store'); s.value = '1';"
+        browser.evaluate(f"{choose} s.dispatchEvent(new Event('change'))")
+        browser.wait("document.querySelector('.waterfall li')")
+        link = browser.evaluate("location.href")
+
+        browser.open("about:blank")
+        browser.open(link)
+        browser.wait("document.querySelector('.waterfall li')")
+        assert browser.evaluate("document.getElementById('store').value") == "1"
+
+
 def test_an_operators_jobs_are_done_by_the_keyboard_alone(
     filled: Path, browser: Browser, read: Read
 ) -> None:

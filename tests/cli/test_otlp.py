@@ -135,6 +135,17 @@ def test_nothing_is_lost_while_the_collector_fails(
     assert set(ids.values()) == {1}
 
 
+def test_a_collector_that_takes_no_metrics_is_a_failure_of_once(
+    filled: Path, run: Run, collector: Collector
+) -> None:
+    run("otlp", "--endpoint", collector.url, "--once", "--store", filled)
+    collector.fails = True
+    failed = run("otlp", "--endpoint", collector.url, "--once", "--store", filled)
+
+    assert failed.exit_code == 1
+    assert "no metrics" in failed.stderr
+
+
 def test_one_process_follows_a_store(filled: Path, run: Run, collector: Collector) -> None:
     with following(filled):
         refused = run("otlp", "--endpoint", collector.url, "--once", "--store", filled)

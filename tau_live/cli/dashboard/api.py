@@ -110,5 +110,26 @@ def openapi() -> dict[str, Any]:
             "responses": {"202": done, **failures},
         }
     }
+    paths["/dashboard/stream"] = {
+        "get": {
+            "summary": "Server-sent events: `dashboard.snapshot` whenever something changed.",
+            "parameters": [
+                *query(Which),
+                {"name": "last-event-id", "in": "header", "schema": {"type": "string"}},
+            ],
+            "responses": {
+                "200": {"description": "Events.", "content": {"text/event-stream": {}}},
+                "4XX": failures["4XX"],
+            },
+        }
+    }
     info = {"title": "tau-live dashboard", "version": this_version()}
-    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+    return {
+        "openapi": "3.1.0",
+        "info": info,
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": "x-tau-token"}},
+        },
+    }

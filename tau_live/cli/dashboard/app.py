@@ -540,8 +540,11 @@ def _event(name: str, content: str, *, number: int | None = None) -> str:
 def _query(request: Request, kind: type[T]) -> T:
     """Return the parameters of a request. Raises: RefusedError: They are malformed."""
     path = request.url.path
+    given = request.query_params.multi_items()
+    if len(dict(given)) < len(given):
+        raise RefusedError(400, "invalid_query", "a parameter is given twice")
     try:
-        return msgspec.convert(dict(request.query_params), kind, strict=False)
+        return msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError as error:
         of = re.search(r"\$\.(\w+)", str(error))
         what = path.strip("/").replace("/", "_").replace("-", "_") or "page"

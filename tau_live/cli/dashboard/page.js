@@ -255,7 +255,7 @@ async function queues() {
   const names = ["enqueued", "claimed", "requeued", "succeeded", "failed", "cancelled", "depth"];
   const used = buckets.some((bucket) => names.some((name) => bucket[name]));
   if (!used) return fill($("queue"), element("p", {}, "No rollout was in a queue within the last hour."));
-  const roles = ["all", "learner", "doubtful", "good", "bad", "control", "muted"];
+  const roles = ["all", "learner", "doubtful", "good", "bad", "o4", "muted"];
   const series = names.map((name, index) => ({ label: name, role: roles[index], dashed: name === "depth",
     x: buckets.map((bucket) => bucket.start_unix_ms), y: buckets.map((bucket) => bucket[name]), lower: [], upper: [] }));
   const chart = { kind: "curves", x_label: "time (UTC)", ticks: [], flags: [], rows: [], isTime: true,
@@ -467,14 +467,21 @@ function story(found) {
     moment(1000 * reward.at), reward.comment ?? ""]));
   return [heading(`Rollout ${rollout.rollout_id}`), pairs("The rollout", [["name", rollout.name], ["host", rollout.host],
     ["status", rollout.status], ["why", rollout.error_type ?? rollout.reason], ["error", attempts.map((attempt) => attempt.error_message).filter(Boolean).join("; ")],
-    ["reward", number(rollout.total_reward)], ["started (UTC)", moment(rollout.started_at && 1000 * rollout.started_at)],
+    ["reward", number(rollout.total_reward) + (madeUp(rewards) && rollout.total_reward !== null ? ` (${madeUp(rewards)})` : "")], ["started (UTC)", moment(rollout.started_at && 1000 * rollout.started_at)],
     ["took", rollout.ended_at ? duration(1000 * (rollout.ended_at - rollout.started_at)) : "open"], ["attempts", attempts.length],
-    ["session", rollout.session_id], ["metadata", Object.keys(rollout.metadata).length ? element("pre", {}, JSON.stringify(rollout.metadata, null, 2)) : null]]),
+    ["session", rollout.session_id], ["mode", rollout.mode], ["queue", rollout.queue],
+    ...["input", "output"].map((name) => [name, rollout[name] === null ? null : element("pre", {}, typeof rollout[name] === "string" ? rollout[name] : JSON.stringify(rollout[name], null, 2))]), ["metadata", Object.keys(rollout.metadata).length ? element("pre", {}, JSON.stringify(rollout.metadata, null, 2)) : null]]),
     element("h3", {}, "What happened"), element("ol", { class: "waterfall" }, ...steps),
     element("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Decisions" }, made),
     element("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Rewards" }, given),
     children.length ? element("p", {}, "Ran inside it: ", ...children.flatMap((id) => [element("a", { href: `#/rollouts/${encodeURIComponent(id)}` }, id), " "])) : null]
     .filter(Boolean);
+}
+
+function madeUp(rewards) {
+  const sources = new Set(rewards.filter((reward) => reward.value !== null).map((reward) => reward.source));
+  const given = [...sources].some((source) => source !== "inferred" && source !== "default");
+  return sources.size && !given ? [...sources].sort().at(-1) : null;
 }
 
 function inOrder(spans) {
@@ -599,12 +606,24 @@ $("search").addEventListener("submit", (event) => {
 });
 $("previous").addEventListener("click", () => { page -= 1; rollouts(); });
 $("next").addEventListener("click", () => { page += 1; rollouts(); });
-$("store").addEventListener("change", () => { last = null; page = 1; refreshed = 0; $("chart-list").replaceChildren(); stream(); });
+$("store").addEventListener("change", () => {
+  const own = new URL(location.href);  // a link names the store
+  own.searchParams.set("store", $("store").value);
+  history.replaceState(null, "", own);
+  last = null;
+  page = 1;
+  refreshed = 0;
+  $("chart-list").replaceChildren();
+  stream();
+  route();
+});
 window.addEventListener("hashchange", route);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   document.querySelectorAll("[data-content]").forEach((node) => { delete node.dataset.content; });
   refreshed = 0;
   refresh();
 });
+const asked = new URL(location.href).searchParams.get("store");
+if ([...$("store").options].some((option) => option.value === asked)) $("store").value = asked;
 route();
 stream();

@@ -11,6 +11,8 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.records import RolloutStatus
 from tau_live.core.sanitize import JsonObject, real
 from tau_live.core.settings import Settings
+from tau_live.operate.alert_rules import ALERTS, AlertKind, Severity, incidents_in
+from tau_live.operate.alerts import LASTING
 from tau_live.operate.optimizations import optimization_status, read_status
 from tau_live.operate.report.facts import Answer, Facts
 from tau_live.operate.report.summary import (
@@ -29,6 +31,9 @@ from tau_live.store.roles import Store
 STATES: Mapping[str, str] = {GOOD: "healthy", DOUBTFUL: "degraded", BAD: "failing"}
 BACKLOG = 1_000
 """Queued rollouts from which on the backlog is an alert."""
+
+RECENT_S = 86_400.0
+"""How long an alert of a moment is shown, such as a withdrawn prompt."""
 
 SHOWN = 5
 """The newest lines of the audit that are shown."""
@@ -125,7 +130,7 @@ def unreadable(settings: Settings, error: TauLiveError | OSError, *, enabled: bo
             "run_state": "unknown",
             "store_path": str(settings.store),
             "gate": None,
-            "diagnostics": [f"{code}:{file if code.endswith('missing') else settings.store}"],
+            "diagnostics": [f"{code}:{settings.store}"],
             "live_learning_alerts": [],
         },
         "control": {"gate": None, "paused": {}, "kill_switch": None, "audit": []},
@@ -265,10 +270,28 @@ def _alerts(
     store: Store, settings: Settings, glance: Glance, *, depth: int, run: JsonObject | None
 ) -> list[JsonObject]:
     status = glance.status
+    raised = [row for row, is_over in list_alerts(store, settings, limit=50) if not is_over]
+    began = {(row.kind, row.subject): row.at for row in reversed(raised)}
+    # what is the case, whether or not a process runs that raises alerts
     found = [
+        _alert(incident.kind.value, ALERTS[incident.kind].severity.value, incident.sentence,
+               incident.at or began.get((incident.kind.value, incident.subject)),
+               ALERTS[incident.kind].todo)
+        for incident in incidents_in(status, store.alerts.notes(), settings)
+        if incident.sentence and incident.kind in LASTING
+    ]  # fmt: skip
+    about = ALERTS[AlertKind.LEARNER_STOPPED]
+    for point, trial in status.trials.items():
+        if trial.stopped is not None:
+            found.append(_alert(AlertKind.LEARNER_STOPPED.value, about.severity.value,
+                                f"The learner at {point} is stopped: {trial.stopped}.", None,
+                                about.todo))  # fmt: skip
+    found += [
         _alert(row.kind, row.severity, row.sentence, row.at, row.todo)
-        for row, is_over in list_alerts(store, settings, limit=50)
-        if not is_over
+        for row in raised
+        if row.kind not in {*LASTING, AlertKind.LEARNER_STOPPED}
+        and row.severity != Severity.INFO
+        and row.at > glance.at - RECENT_S
     ]
     if depth >= BACKLOG:
         found.append(_alert("dashboard_queue_backlog", "warning",
@@ -281,6 +304,13 @@ def _alerts(
         sentence = f"{run['failed']} items of {run['run_id']} failed; it is {run['run_state']}."
         found.append(_alert("dashboard_training_failures", "warning", sentence, None,
                             "tau-live optimize show"))  # fmt: skip
+    if run is not None and run["run_state"] == "paused":
+        found.append(_alert("dashboard_operator_pause_active", "info",
+                            f"The run {run['run_id']} is paused.", None,
+                            'tau-live optimize resume --reason "..."'))  # fmt: skip
+    healthy = glance.summary.healthy
+    if not found and healthy.state != GOOD:
+        return [_alert("dashboard_look_closer", "warning", healthy.sentence, None)]
     return found or [_alert("dashboard_healthy", "info", "No alert is in force.", None)]
 
 

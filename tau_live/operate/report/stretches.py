@@ -63,6 +63,7 @@ def cuts_of(store: Store, total: int, *, most: int = STRETCHES, each: int = EACH
     if span is None or total < 1:
         return []
     parts = max(1, min(most, round(0.8 * math.sqrt(total))))
+    parts -= parts % 3 if parts > 3 else 0  # so that a third of them is a third of the rollouts
     if total <= parts * each:
         seqs = store.surveys.places(limit=parts * each)
         split = [part.tolist() for part in np.array_split(seqs, parts) if len(part)]
