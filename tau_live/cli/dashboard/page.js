@@ -273,7 +273,7 @@ async function runs() {
   const { runs: found } = await load("dashboard/runs");
   table($("run-table"), found.length ? "Runs, newest first" : "No run is stored", ["run", "kind", "state", "began (UTC)", "items done", "cost#", "outcome", "act"],
     found.map((run) => [run.run_id, run.kind, run.reason_code ? `${run.run_state}: ${run.reason_code}` : run.run_state, moment(run.started_unix_ms),
-      `${run.progress.done} of ${run.progress.total}`, run.budget.usd === null ? "-" : `$${number(run.budget.usd)}`, run.adoption?.reason_code ?? "-",
+      `${run.progress.done} of ${run.progress.total}`, run.budget.usd ? `at least $${number(run.budget.usd)}` : "unknown", run.adoption?.reason_code ?? "-",
       element("p", { class: "buttons" }, ...(MOVES[run.run_state] ?? []).map((move) =>
         action(`${move} ${run.run_id}`, { action: move.toLowerCase(), run: run.run_id }, MEANS[move], move === "Cancel")))]));
 }

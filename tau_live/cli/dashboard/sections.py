@@ -253,7 +253,7 @@ def _widgets(glance: Glance, depth: int, run: JsonObject | None) -> list[JsonObj
             _widget("run_state", "Optimization", run["run_state"]),
             _widget("run_done", "Its items done", progress["done"]),
             _widget("run_total", "Its items in all", progress["total"]),
-            _widget("run_usd", "Its cost", budget["usd"], unit="usd"),
+            _widget("run_usd", "It cost at least", budget["usd"] or None, unit="usd"),
         ]
     return shown
 
