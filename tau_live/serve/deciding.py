@@ -1,5 +1,6 @@
 """Decisions for agents in any language: of models by name, or of anything by HTTP."""
 
+import json
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -10,12 +11,15 @@ import msgspec
 from tau_live.core.choices import Choice, fallback
 from tau_live.core.guard import logger, text_of
 from tau_live.core.records import LIVE
+from tau_live.core.settings import Content as Kept
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredModel
 from tau_live.runtime import api
+from tau_live.serve.calls import Forwarded, answer_of
 from tau_live.serve.guard import RefusedError
 
 if TYPE_CHECKING:
+    from tau_live.core.events import Content
     from tau_live.decisions.runs import RunHandle
 
 T = TypeVar("T")
@@ -117,6 +121,7 @@ class Chosen(NamedTuple):
         params: What replaces parameters of the request.
         choice: The decision.
         run: The run of the call; ``None`` while nothing is recorded.
+        span_id: What its start and its end are known by.
     """
 
     option: str
@@ -126,6 +131,7 @@ class Chosen(NamedTuple):
     params: Mapping[str, object]
     choice: Choice
     run: "RunHandle | None"
+    span_id: str
 
 
 class Deciding:
@@ -140,6 +146,7 @@ class Deciding:
         self._environ = environ
         self._models = {model.name: model for model in settings.models}
         self._open: OrderedDict[str, RunHandle] = OrderedDict()
+        self._keeps_no_text = settings.content is Kept.NONE
         self._runtime = api.attach(settings)
 
     def close(self) -> None:
@@ -175,6 +182,7 @@ class Deciding:
         }
         default = declared.default or next(iter(options))
         run, choice = None, fallback([*options], default)
+        span_id = f"proxy-{uuid.uuid4().hex}"
         try:
             run = self._begin(BeginRun(name=declared.name))
             if run is not None and self._runtime is not None:
@@ -182,8 +190,8 @@ class Deciding:
                     run, declared.name, options=options, default=default, allowed=None,
                     context=_context(declared, body, headers), exploit_only=None,
                 )  # fmt: skip
-                params = {key: value for key, value in body.items() if key in PARAMS}
-                self._tell_start(run, declared.options[choice.option]["model"], params, streaming)
+                model = declared.options[choice.option]["model"]
+                self._tell_start(run, span_id, str(model), body, streaming=streaming)
         except Exception as error:  # noqa: BLE001  # no failure of ours is the client's
             logger().error("proxy_not_decided", error=text_of(error), effect="the default")
         table = declared.options[choice.option]
@@ -196,28 +204,51 @@ class Deciding:
             given if isinstance(given, Mapping) else {},
             choice,
             run,
+            span_id,
         )
 
     def _tell_start(
-        self, run: "RunHandle", model: object, params: dict[str, object], streaming: bool
-    ) -> None:
+        self, run: "RunHandle", span_id: str, model: str, body: Mapping[str, Any], *,
+        streaming: bool,
+    ) -> None:  # fmt: skip
         from tau_live.core.events import ModelStart
 
         if self._runtime is not None:
-            fields = {"model_requested": str(model), "params": params, "streaming": streaming}
+            asked = body.get("messages", body.get("input"))
+            fields = {
+                "span_id": span_id, "model_requested": model, "streaming": streaming,
+                "params": {key: value for key, value in body.items() if key in PARAMS},
+                "messages": self._text(asked),
+            }  # fmt: skip
             self._runtime.tell(run, ModelStart, fields)
 
-    def end(self, chosen: Chosen, answer: Mapping[str, Any], error: str | None) -> None:
-        """Record the answer of a model that was chosen, and end its run."""
+    def _text(self, value: object) -> "Content | None":
+        """Return a text to be redacted by the writer; none where texts are not kept."""
+        from tau_live.core.events import Content
+
+        if value is None or self._keeps_no_text:
+            return None
+        return Content(text=value if isinstance(value, str) else json.dumps(value))
+
+    def end(self, chosen: Chosen, call: Forwarded, error: str | None) -> None:
+        """Record the call of a model that was chosen, and end its run."""
         from tau_live.core.events import ModelEnd
 
         if self._runtime is None or chosen.run is None:
             return
+        answer = answer_of(call)
         reason = answer.get("finish_reason")
         fields = {
+            "span_id": chosen.span_id, "status": "ok" if error is None else "error",
             "model_used": answer.get("model"), "response_id": answer.get("id"),
             "usage": answer.get("usage") or {},
             "finish_reasons": (reason,) if isinstance(reason, str) else (),
+            "duration_ms": call.duration_ms, "ttft_ms": call.first_byte_ms,
+            "output": self._text(answer["text"]),
+            "raw": {
+                "endpoint": call.endpoint, "http_status": call.status, "error": error,
+                "request_bytes": len(call.request), "response_bytes": call.response_bytes,
+            },
         }  # fmt: skip
         self._runtime.tell(chosen.run, ModelEnd, fields)
         self._runtime.end_run(chosen.run, None if error is None else Failed(error))

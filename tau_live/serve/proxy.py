@@ -31,7 +31,7 @@ from tau_live.serve.attribution import (
     LoggedCall,
     attribution_of,
 )
-from tau_live.serve.calls import UNLOGGED, UNSTORED, Calls, Forwarded, Reserved, answer_of, as_json
+from tau_live.serve.calls import UNLOGGED, UNSTORED, Calls, Forwarded, Reserved, as_json
 from tau_live.serve.deciding import (
     BeginRun,
     Chosen,
@@ -373,13 +373,14 @@ class _Call:
         if self._is_forwarded:
             own.counts["failed" if error else "forwarded"] += 1
         took_ms = self._ms()
+        decided = None if self._chosen is None else self._chosen.choice.run or None
         own.note(
             LoggedCall(
                 method=request.method, path=request.url.path, upstream_url=self._url,
                 timestamp_unix_ms=round(1000 * self._at), request_bytes=len(self._body),
                 response_bytes=self._bytes, duration_ms=took_ms,
-                rollout_id=attribution and attribution.rollout_id,
-                attempt_id=attribution and attribution.attempt,
+                rollout_id=attribution.rollout_id if attribution else decided,
+                attempt_id=attribution.attempt if attribution else decided and 1,
                 sequence_id=attribution and attribution.sequence,
                 trace_id=attribution and attribution.trace_id,
                 status_code=status or self._status, error_code=error, error_message=message,
@@ -391,7 +392,7 @@ class _Call:
         )  # fmt: skip
         if self._chosen is not None:
             failed = error or (None if (self._status or 500) < 400 else f"HTTP {self._status}")
-            own.deciding.end(self._chosen, answer_of(call), failed)
+            own.deciding.end(self._chosen, call, failed)
         if attribution is not None and self._is_forwarded:
             own.calls.add(call)
 

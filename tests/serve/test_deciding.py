@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tau_live.core.records import Decision, Rollout, RolloutQuery
 from tau_live.store.opening import open_at
 from tests.live.running import until
-from tests.serve.gateway import BODY, CHAT, Gateway
+from tests.serve.gateway import BODY, CHAT, SECRET, Gateway
 from tests.serve.upstream import ANSWER, STREAM, Upstream
 
 pytestmark = pytest.mark.slow
@@ -110,6 +111,37 @@ def test_a_model_is_decided_logged_and_rewarded_by_the_id_of_its_answer(
         [known] = store.rewards.rewards(rollout.rollout_id)
         assert (known.name, known.value) == ("quality", 1.0)
         until(lambda: store.rollouts.rollout(rollout.rollout_id).status == "succeeded")
+
+
+@pytest.mark.parametrize(("mode", "status"), [("whole", 200), ("stream", 200), ("refused", 429)])
+def test_a_call_that_is_decided_is_one_span_and_a_line_of_its_rollout(
+    tmp_path: Path, upstream: Upstream, mode: str, status: int
+) -> None:
+    upstream.mode = mode
+    (tmp_path / "pyproject.toml").write_text(SETTINGS.replace("URL", upstream.url))
+    gateway = Gateway(tmp_path, upstream, TAU_LIVE_RL="1", TAU_LIVE_RL_CONTENT="redacted")
+    response = gateway.client.post(CHAT, json={**ASKED, "stream": mode == "stream"})
+    rollout, _ = row_of(gateway, response.headers["x-tau-decision"])
+    until(lambda: gateway.spans(rollout.rollout_id) and gateway.lines())
+    gateway.close()
+
+    [span] = gateway.spans(rollout.rollout_id)
+    known = span.attributes
+    own = {"endpoint": CHAT, "http_status": status}
+    assert span.status == ("ok" if status == 200 else "error")
+    assert span.ended_at is not None
+    assert 1000 * (span.ended_at - span.started_at) >= 0.5
+    text = json.dumps(known)
+    assert [f'"{name}": {json.dumps(value)}' for name, value in own.items()
+            if f'"{name}": {json.dumps(value)}' not in text] == []  # fmt: skip
+    assert "The password is" in text
+    assert SECRET not in text
+    if status == 200:
+        assert known["usage"] == {"input_tokens": 11.0, "output_tokens": 7.0}
+        assert "It is 7 kg." in text
+    [line] = gateway.lines()
+    assert (line["rollout_id"], line["attempt_id"]) == (rollout.rollout_id, 1)
+    assert line["status_code"] == status
 
 
 def test_a_key_goes_to_no_other_upstream(gateway: Gateway, upstream: Upstream) -> None:
