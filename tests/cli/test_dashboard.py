@@ -312,9 +312,12 @@ def test_a_header_that_is_there_twice_has_to_be_ours_twice(
     connection.endheaders()
 
     response = connection.getresponse()
-    error = json.loads(response.read())["error"]
+    body = response.read()
     connection.close()
-    assert (response.status, error["code"]) == (403, f"foreign_{name}")
+    if name == "host" and response.status == 400:  # h11 refuses it itself, httptools does not
+        assert body == b"Invalid HTTP request received."
+    else:
+        assert (response.status, json.loads(body)["error"]["code"]) == (403, f"foreign_{name}")
 
 
 @pytest.mark.parametrize(
