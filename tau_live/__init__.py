@@ -62,9 +62,9 @@ def open(path: "str | PathLike[str] | None" = None) -> "Opened":  # noqa: A001  
     Raises:
         TauLiveError: There is no such store, it cannot be read, or pyarrow is not installed.
     """
-    from tau_live.cli.notebook import opened
+    from tau_live.cli.notebook import open_store
 
-    return opened(path)
+    return open_store(path)
 
 
 def __getattr__(name: str) -> object:

@@ -175,11 +175,12 @@ def standing(root: Path = ROOT) -> list[Measure]:
     earlier = {name: module for name, module in whole.items() if not SINCE.match(name)}
     return [
         measure._replace(without=before.now)
-        for measure, before in zip(_counts(whole), _counts(earlier), strict=True)
+        for measure, before in zip(counts(whole), counts(earlier), strict=True)
     ]
 
 
-def _counts(known: Mapping[str, Module]) -> list[Measure]:
+def counts(known: Mapping[str, Module]) -> list[Measure]:
+    """Return what can be counted of some modules."""
     lines = [module.text.count("\n") for module in known.values()]
     graph = {name: imports(module, known) for name, module in known.items()}
     arrows = {

@@ -470,7 +470,7 @@ def _reading(path: Path) -> "Iterator[tuple[Store, Log]]":
 def list_(*, shows_all: bool, path: Path, as_json: bool) -> None:
     """List the lessons in force, with what each was measured to do."""
     with _reading(path) as (_, log):
-        rows = _described(log, shows_all=shows_all)
+        rows = _lessons_of(log, shows_all=shows_all)
         version = log.pool.version
     if as_json:
         print_json({"pool_version": version, "lessons": rows})
@@ -482,14 +482,14 @@ def list_(*, shows_all: bool, path: Path, as_json: bool) -> None:
             _effect(row),
             f"{row['exposures']}/{row['withheld']}",
             len(list(row["support"])),  # type: ignore[call-overload]  # a list
-            _worded(row),
+            _sentence(row),
         )
         for row in rows
     ]
     print_all(table_of(["lesson", "uplift", "with/without", "tasks", "text"], shown))
 
 
-def _described(log: "Log", *, shows_all: bool) -> list[JsonObject]:
+def _lessons_of(log: "Log", *, shows_all: bool) -> list[JsonObject]:
     from tau_live.experience.operations import describe
 
     effects = log.effects()
@@ -508,7 +508,7 @@ def _effect(row: JsonObject) -> str:
     return f"{row['uplift']:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
-def _worded(row: JsonObject) -> str:
+def _sentence(row: JsonObject) -> str:
     """Return a lesson as a sentence."""
     begin = "Avoid: " if row["kind"] == "avoid" else ""
     return f"{begin}{row['summary32']}" + (f" (when {row['when']})" if row["when"] else "")
@@ -525,7 +525,7 @@ def show(*, lesson_id: str, path: Path, as_json: bool) -> None:
     was made from.
     """
     with _reading(path) as (store, log):
-        rows = [row for row in _described(log, shows_all=True) if row["id"] == lesson_id]
+        rows = [row for row in _lessons_of(log, shows_all=True) if row["id"] == lesson_id]
         if not rows:
             raise UnknownError("lesson", lesson_id)
         row = rows[-1]
@@ -536,7 +536,7 @@ def show(*, lesson_id: str, path: Path, as_json: bool) -> None:
     support = list(row["support"])  # type: ignore[call-overload]  # a list
     parents = ", ".join(f"{id_}@{version}" for id_, version in row["parents"])  # type: ignore[attr-defined]  # a list
     click.echo(f"{lesson_id}, version {row['version']}")
-    click.echo(f"\n    {_worded(row)}\n")
+    click.echo(f"\n    {_sentence(row)}\n")
     print_all(
         facts_of(
             [
@@ -596,7 +596,7 @@ def _operations_of(store: Store, lesson_id: str) -> list[JsonObject]:
 def history(*, lesson_id: str, path: Path, as_json: bool) -> None:
     """List every version of a lesson, and what was done with it."""
     with _reading(path) as (store, log):
-        rows = [row for row in _described(log, shows_all=True) if row["id"] == lesson_id]
+        rows = [row for row in _lessons_of(log, shows_all=True) if row["id"] == lesson_id]
         operations = _operations_of(store, lesson_id)
     if not rows:
         raise UnknownError("lesson", lesson_id)
@@ -608,7 +608,7 @@ def history(*, lesson_id: str, path: Path, as_json: bool) -> None:
             ["version", "made", "uplift", "tasks", "text"],
             [
                 (row["version"], moment(_seconds(row)), _effect(row), len(list(row["support"])),  # type: ignore[call-overload]  # a list
-                 _worded(row))
+                 _sentence(row))
                 for row in rows
             ],
         )

@@ -621,7 +621,7 @@ EXPERIENCE_RUN: Keys = {
     "reason_code": "why it ended or waits; null if there is no more to say",
     "error": "the error that ended it",
     "phase": "its phase",
-    "epochs": "epochs that have begun",
+    "epochs": "epochs that have started",
     "steps": "steps that have ended",
     "ship": "shipped, unproven or smoke; null before its test",
     "pool_version": "the best pool; null before its test",

@@ -30,7 +30,7 @@ NAMES = frozenset({"options", "allowed", "exploit_only"})
 
 
 class Opened:
-    """A store that is looked at. Each table is read when it is asked for, from one moment.
+    """A read-only store. Each table is read on access, from one moment.
 
     A table is a ``pyarrow.Table``: ``.to_pandas()`` makes it one of pandas, ``polars.from_arrow``
     one of polars, and DuckDB reads it by the name of its variable. Times are UTC; what is
@@ -124,7 +124,7 @@ class Opened:
         return pa.Table.from_batches(batches)
 
 
-def opened(path: str | PathLike[str] | None) -> Opened:
+def open_store(path: str | PathLike[str] | None) -> Opened:
     """Return a store to look at.
 
     Raises:

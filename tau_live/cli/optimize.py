@@ -324,10 +324,10 @@ def _dry_run(loaded: "Loaded", settings: Settings, *, as_json: bool) -> None:
 
 def _warn_of_replaced(store: Store, loaded: "Loaded") -> "Loaded":
     """Warn if a config puts an adopted prompt out of force."""
-    from tau_live.prompts.adoption import replaced
+    from tau_live.prompts.adoption import replaced_version
 
     key, resources = loaded.config.prompt_key, loaded.config.resources
-    version = replaced(store, key, resources)
+    version = replaced_version(store, key, resources)
     if version is None:
         return loaded
     instead = prompt_version(str(resources[key]))

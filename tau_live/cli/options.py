@@ -260,7 +260,7 @@ def valid_reason(ctx: click.Context, parameter: click.Parameter, value: str | No
         return None
     if not value.strip():
         raise click.BadParameter("give a reason.", ctx=ctx, param=parameter)
-    return recorded(value)
+    return redact_reason(value)
 
 
 reason_option = click.option(
@@ -271,7 +271,7 @@ reason_option = click.option(
 )
 
 
-def recorded(words: str) -> str:
+def redact_reason(words: str) -> str:
     """Return a reason as it may be recorded: without secrets, and as plugins redact it.
 
     A plugin that hangs must not block the command.

@@ -100,18 +100,18 @@ def _follow(
     follower: Follower, settings: Settings, stop: threading.Event, *, every_s: float
 ) -> int:
     """Look again and again; after a failure, less and less often, and say so once."""
-    failures, said, spans = 0, "", 0
+    failures, reported, spans = 0, "", 0
     while not stop.is_set():
         try:
             spans += _look(follower, settings)
             if failures:
                 click.echo("it goes on", err=True)
-            failures, said = 0, ""
+            failures, reported = 0, ""
         except (TauLiveError, OSError) as error:
             failures += 1
-            if str(error) != said:
-                said = str(error)
-                click.echo(f"tau-live: {said}", err=True)
+            if str(error) != reported:
+                reported = str(error)
+                click.echo(f"tau-live: {reported}", err=True)
         stop.wait(min(LONGEST_PAUSE_S, every_s * 2.0 ** min(failures, 10)))
     return spans
 

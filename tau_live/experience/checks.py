@@ -99,7 +99,7 @@ def run_check(check: Check, output: str) -> CheckResult:
     return CheckResult(check.name or check.kind, score, check.hard, check.weight, note)
 
 
-def missed(check: Check, note: str) -> CheckResult:
+def missing_result(check: Check, note: str) -> CheckResult:
     """Return the result of a check that was planned and did not run."""
     return CheckResult(check.name or check.kind, 0.0, check.hard, check.weight, note)
 

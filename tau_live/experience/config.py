@@ -60,7 +60,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         capacity: The most attempts that may be under way.
         model: ``provider/name`` of the attempts.
         learner_model: That of the learner; ``model`` if null.
-        agent: ``package.module:callable``; the model is asked directly if null.
+        agent: ``package.module:callable``; if null, the model is called directly.
         lessons_per_group: The most lessons of a group.
         pool_cap: The most lessons in the pool.
         growth_cap: The most lessons that a step may add.

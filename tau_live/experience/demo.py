@@ -102,7 +102,7 @@ def lessons(data: Mapping[str, object], rng: random.Random) -> list[dict[str, st
     best = max((float(str(each["score"])) for each in own), default=0.0)
     winners = [str(each["output"]) for each in own if each["score"] == best]
     if winners and all(re.search(r"\d [a-z]+$", output) for output in winners):
-        return [{"kind": "do", "when": "a length is asked for", "text": RULE}]
+        return [{"kind": "do", "when": "a question is about a length", "text": RULE}]
     return []
 
 

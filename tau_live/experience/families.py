@@ -19,7 +19,7 @@ class Drawn(NamedTuple):
     """A drawn task.
 
     Attributes:
-        prompt: What is asked.
+        prompt: The question.
         expected: The answer as text.
         checks: Its checks.
     """

@@ -1,4 +1,4 @@
-"""Groups: several attempts at one task with one prompt, told apart by their seeds alone."""
+"""Groups: several attempts at one task with one prompt, which differ by their seeds alone."""
 
 from collections.abc import Collection, Iterator
 from hashlib import sha256

@@ -95,7 +95,8 @@ def choose(
     withheld = [lesson for lesson in eligible if lesson.id in dropped]
     others |= {lesson.id: "dropped_out" for lesson in withheld}
     taken = list[Experience]()
-    for lesson in _ordered([each for each in eligible if each.id not in dropped], rules, effects):
+    kept = [each for each in eligible if each.id not in dropped]
+    for lesson in _best_first(kept, rules, effects):
         block = block_of([*taken, lesson])
         if len(taken) == rules.pack.slots:
             others[lesson.id] = "outcompeted"
@@ -142,7 +143,7 @@ def _reason(  # noqa: PLR0911  # a reason each
     return None
 
 
-def _ordered(
+def _best_first(
     eligible: Sequence[Experience], rules: Rules, effects: Mapping[LessonVersion, Uplift]
 ) -> Iterator[Experience]:
     """Yield lessons, the best first.

@@ -24,7 +24,7 @@ from tau_live.prompts.models import Answer, Models, StoppedError, SurroundingsEr
 from tau_live.store.roles import Store
 
 TRIES = 3
-"""How often a model is asked for a reply that fits its schema."""
+"""Attempts at a reply that fits its schema."""
 
 MOST_SHOWN = 6
 """The most attempts that are compared at once."""
@@ -260,7 +260,7 @@ class Learner:
     def _summaries(self, group: Group, rejects: Counter[str]) -> dict[int, str]:
         summaries = {}
         for member in group.valid:
-            data = _shown(group, member)
+            data = _attempt_text(group, member)
             key = f"{group.group_id}/{member.number}"
 
             def fits(reply: _Summary) -> bool:
@@ -279,16 +279,16 @@ class Learner:
         self, group: Group, summaries: Mapping[int, str], rejects: Counter[str]
     ) -> list[Lesson]:
         """Return the lessons of a group that are not refused."""
-        data = _compared(group, summaries, self._config.lessons_per_group)
+        data = _distinct(group, summaries, self._config.lessons_per_group)
         answer = group.task.expected
         first = {**data, "expected": answer} if answer else data
-        lessons = self._extracted(group, "extract", first, rejects)
+        lessons = self._extract(group, "extract", first, rejects)
         if any(self._leaks.of(_whole(each), group.task.query_id) for each in lessons):
             rejects["leak"] += 1
-            lessons = self._extracted(group, "again", data, rejects)
+            lessons = self._extract(group, "again", data, rejects)
         return [each for each in lessons if self._is_sound(each, group, rejects)]
 
-    def _extracted(
+    def _extract(
         self, group: Group, name: str, data: JsonObject, rejects: Counter[str]
     ) -> Sequence[Lesson]:
         def fits(reply: _Lessons) -> bool:
@@ -474,7 +474,7 @@ def _whole(lesson: Lesson) -> str:
     return f"{lesson.when} {lesson.text}".strip()
 
 
-def _shown(group: Group, member: Member) -> JsonObject:
+def _attempt_text(group: Group, member: Member) -> JsonObject:
     """Return an attempt as the learner reads it."""
     attempt = member.attempt or Attempt()
     return {
@@ -489,7 +489,7 @@ def _shown(group: Group, member: Member) -> JsonObject:
     }
 
 
-def _compared(group: Group, summaries: Mapping[int, str], most: int) -> JsonObject:
+def _distinct(group: Group, summaries: Mapping[int, str], most: int) -> JsonObject:
     """Return the attempts of a group as the learner compares them: of equal ones the first."""
     clusters: dict[tuple[str | None, float | None], list[Member]] = {}
     for member in group.valid:
@@ -500,7 +500,7 @@ def _compared(group: Group, summaries: Mapping[int, str], most: int) -> JsonObje
     kept = ranked[:half] + ranked[half:][-half:]
     attempts = [
         {
-            **{k: v for k, v in _shown(group, own[0]).items() if k not in {"task", "notes"}},
+            **{k: v for k, v in _attempt_text(group, own[0]).items() if k not in {"task", "notes"}},
             "summary": summaries.get(own[0].number, ""),
             "times": len(own),
         }
@@ -527,7 +527,7 @@ def _proposal(
         return Proposal(op.op, group, ids[:1], None, op.reason)
     if op.op == "MERGE" and len({*ids}) < 2:
         return "unknown_id"
-    lesson = _named(op.lesson, lessons)
+    lesson = _lesson_of(op.lesson, lessons)
     if lesson is None and (op.lesson is not None or not op.text):
         return "unknown_lesson"
     base = lesson or Lesson(text=op.text or "")
@@ -542,7 +542,7 @@ def _proposal(
     return Proposal(op.op, group, ids if op.op == "MERGE" else ids[:1], worded, op.reason)
 
 
-def _named(name: int | str | Lesson | None, lessons: Sequence[Lesson]) -> Lesson | None:
+def _lesson_of(name: int | str | Lesson | None, lessons: Sequence[Lesson]) -> Lesson | None:
     """Return the lesson that an operation names, by its number or its text."""
     if isinstance(name, Lesson):
         name = name.text

@@ -141,12 +141,12 @@ def epoch_row(steps: Sequence[JsonObject], before: JsonObject | None) -> JsonObj
         total = sum(weight for _, weight in known)
         row[name] = sum(value * weight for value, weight in known) / total if total else None
     for name in ("ops", "rejects", "tokens_by_role"):
-        row[name] = _added(step[name] for step in steps)
+        row[name] = _sums(step[name] for step in steps)
     costs = [step["cost_usd"] for step in steps]
     is_known = None not in costs
     row["cost_usd"] = sum(map(_float, costs)) if is_known else None
-    row["cost_by_role"] = _added(step["cost_by_role"] for step in steps) if is_known else None
-    row["tools"] = _joined(step["tools"] for step in steps)
+    row["cost_by_role"] = _sums(step["cost_by_role"] for step in steps) if is_known else None
+    row["tools"] = _join(step["tools"] for step in steps)
     wall_ms = _float(row["wall_ms"])
     rewarders_ms = sum(_float(step["rewarders_ms"]) for step in steps)
     row["rewarders_ms"] = round(rewarders_ms, 3)
@@ -162,7 +162,7 @@ def epoch_row(steps: Sequence[JsonObject], before: JsonObject | None) -> JsonObj
     return row
 
 
-def _added(counts: Iterable[object]) -> JsonObject:
+def _sums(counts: Iterable[object]) -> JsonObject:
     total: dict[str, float] = {}
     for each in counts:
         for name, value in (each if isinstance(each, Mapping) else {}).items():
@@ -170,7 +170,7 @@ def _added(counts: Iterable[object]) -> JsonObject:
     return dict(sorted(total.items()))
 
 
-def _joined(rows: Iterable[object]) -> list[JsonObject]:
+def _join(rows: Iterable[object]) -> list[JsonObject]:
     """Return the rows of tools of several steps as one row for each tool."""
     by_tool: dict[str, dict[str, float]] = {}
     for own in rows:

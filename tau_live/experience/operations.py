@@ -222,7 +222,7 @@ def drop(store: Store, seq: int, *, reason: str, who: str) -> None:
         _audit(store, "experience drop", reason=reason, who=who, details=details)
 
 
-def shipped(store: Store, run: Optimization) -> StepRow:
+def test_row(store: Store, run: Optimization) -> StepRow:
     """Return what the test of a run has proven.
 
     Raises:
@@ -245,7 +245,7 @@ def ship(store: Store, keys: Keys, run: Optimization, *, reason: str, who: str) 
     Raises:
         TauLiveError: The run has proven nothing, or a lesson cannot be trusted any more.
     """
-    test = shipped(store, run).content
+    test = test_row(store, run).content
     log = Log(store, keys, repairs=False)
     injected = msgspec.convert(test["injected"], dict[str, list[LessonVersion]])
     blocks, names = _object(test["blocks"]), []

@@ -103,12 +103,12 @@ def digest_of(files: Mapping[tuple[str, str], bytes], config: JsonObject) -> str
     parts = [PACK_DOMAIN, _length(len(files))]
     for (section, path), content in sorted(files.items()):
         plain = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        parts += [_sized(section.encode()), _sized(path.encode())]
+        parts += [_with_length(section.encode()), _with_length(path.encode())]
         parts += [_length(len(plain)), sha256(plain).digest()]
-    return sha256(b"".join([*parts, _sized(canonical_json(config))])).hexdigest()
+    return sha256(b"".join([*parts, _with_length(canonical_json(config))])).hexdigest()
 
 
-def _sized(content: bytes) -> bytes:
+def _with_length(content: bytes) -> bytes:
     return _length(len(content)) + content
 
 

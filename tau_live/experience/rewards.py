@@ -59,7 +59,7 @@ def ground_truth(checks: Sequence[CheckResult]) -> float:
     return sum(check.score * check.weight for check in soft) / weight if weight else 1.0
 
 
-def ranked(
+def rank_rewards(
     scores: Sequence[float | None], costs: Sequence[float | None] | None = None
 ) -> list[AttemptReward]:
     """Return the rewards of a group's members by their ground-truth scores.

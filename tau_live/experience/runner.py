@@ -33,7 +33,7 @@ from tau_live.experience.packs import Pack, load_packs
 from tau_live.experience.pool import EMPTY
 from tau_live.experience.reconcile import Edit, Known, Reconciled, reconcile
 from tau_live.experience.records import Experience, LessonVersion
-from tau_live.experience.rewards import is_informative, ranked
+from tau_live.experience.rewards import is_informative, rank_rewards
 from tau_live.experience.tasks import SPLITS, Split, Task, Tasks, digest_of_split, load_tasks
 from tau_live.experience.words import count_words
 from tau_live.experience.worker import HEARTBEAT_S, Assignment, MemberExecutor, Plan
@@ -365,13 +365,13 @@ class _Runner:
         """Lead the run to its end."""
         try:
             if self._store.optimizations.state(self._run_id) is not OptimizationState.COMPLETED:
-                self._lead.to_end(self._phases, at_stop=self._stopped, failures={})
+                self._lead.to_end(self._phases, at_stop=self._note_stop, failures={})
         finally:
             self._write()
             self._store.leases.release(LEASE, this_process())
         return self._store.optimizations.run(self._run_id)
 
-    def _stopped(self, why: str) -> None:
+    def _note_stop(self, why: str) -> None:
         """Note that the run ends early."""
         self._store.optimizations.amend_report(self._run_id, stopped=why)
 
@@ -467,7 +467,7 @@ class _Runner:
                         "deletions": change.deletions,
                         "written": [[lesson.id, lesson.version] for lesson in written],
                         "groups": [
-                            self._assigned(group, choices[group.group_id], rollouts)
+                            self._assign(group, choices[group.group_id], rollouts)
                             for group in ended
                         ],
                         "rewards": _rewards(ended),
@@ -479,7 +479,7 @@ class _Runner:
         mean = row["mean_gt"]
         self._tell(
             f"epoch {epoch}, step {step}: {len(ended)} groups, {informative} informative, mean "
-            f"{'unknown' if mean is None else format(mean, '.3f')}; {_shown(ops)}; pool "
+            f"{'unknown' if mean is None else format(mean, '.3f')}; {_summary(ops)}; pool "
             f"{self._log.pool.version} of {len(self._log.pool.lessons)}"
         )
 
@@ -575,7 +575,7 @@ class _Runner:
         ids = [rollout_id(self._run_id, group, number) for number in range(self._config.group_size)]
         attempts = [_attempt(rollouts.get(id_)) for id_ in ids]
         costs = [None if each is None else each.usd for each in attempts]
-        rewards = ranked(
+        rewards = rank_rewards(
             [None if each is None else each.gt for each in attempts],
             costs if self._config.tie_break == "cost" else None,
         )
@@ -820,7 +820,7 @@ class _Runner:
             without = self._measure("test", tasks, empty, used, repeats=1)
             with_it = self._measure("test", tasks, self._best, used, repeats=1)
             verdict = ship(without, with_it, seed=self._config.seed)
-        is_small = min(len(tasks) - LEAST_TEST, self._validated - LEAST_VALIDATION) < 0
+        is_small = min(len(tasks) - LEAST_TEST, self._validation_size - LEAST_VALIDATION) < 0
         decision = "unproven" if verdict is None else verdict.decision
         decision = "smoke" if is_small else decision
         with self._store.begin():
@@ -890,7 +890,7 @@ class _Runner:
         self._log.change(changes, place)
 
     @property
-    def _validated(self) -> int:
+    def _validation_size(self) -> int:
         return len(self._loaded.tasks["validation"])
 
     def _measure(
@@ -957,9 +957,7 @@ class _Runner:
             if key.split("/")[1] in ids
         }
 
-    def _assigned(
-        self, group: Group, choice: Choice, rollouts: Mapping[str, Rollout]
-    ) -> JsonObject:
+    def _assign(self, group: Group, choice: Choice, rollouts: Mapping[str, Rollout]) -> JsonObject:
         """Return who attempted the task of a group, with which lessons, and why not with others."""
         return {
             "group_id": group.group_id,
@@ -1028,7 +1026,7 @@ def _versions(lessons: Iterable[Experience]) -> tuple[LessonVersion, ...]:
 
 
 def _template(member: Member, *, is_valid: bool) -> str:
-    """Return an attempt in words where no model is asked."""
+    """Return an attempt in words, without a model."""
     tools = member.attempt.tools if member.attempt else []
     names = ", ".join(tool.tool for tool in tools[:5]) or "none"
     gt = "unknown" if member.reward.gt is None else f"{member.reward.gt:.3g}"
@@ -1068,7 +1066,7 @@ def _because(verdict: Verdict) -> str:
     return f"{verdict.mean:+.3f} on {verdict.tasks} tasks, bound {verdict.bound:+.3f}{p}"
 
 
-def _shown(ops: Mapping[str, int]) -> str:
+def _summary(ops: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {op}" for op, count in ops.items()) or "no change"
 
 

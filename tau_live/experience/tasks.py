@@ -38,7 +38,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         query_id: Its name.
-        prompt: What is asked.
+        prompt: The question.
         domain: Names its pack.
         family: Its kind, for people and for choosing scenarios.
         split: ``train`` teaches, ``validation`` keeps, ``test`` ships, ``transfer`` is other data.
@@ -98,7 +98,7 @@ def load_tasks(source: str, folder: Path, *, seed: int, scenarios: Sequence[str]
     if not any(task.split == "train" for task in tasks):
         raise ConfigError(["No evaluation scenarios available for the TF-GRPO learning schedule."])
     is_generated = source.partition(":")[0] in GENERATORS  # the wording of a family is its own
-    problems = [*_repeated(tasks), *_shared(tasks, words=not is_generated)]
+    problems = [*_repeats(tasks), *_overlap(tasks, words=not is_generated)]
     if problems:
         more = f"and {len(problems) - SHOWN} more" if len(problems) > SHOWN else None
         raise ConfigError([*problems[:SHOWN], *([more] if more else [])])
@@ -113,7 +113,7 @@ def digest_of_split(tasks: Sequence[Task]) -> str:
 def _read(source: str, folder: Path, *, seed: int) -> list[Task]:
     kind, _, names = source.partition(":")
     if kind == "families":
-        return [_task(data, source) for data in _generated(names.split(","), seed)]
+        return [_task(data, source) for data in _generate(names.split(","), seed)]
     if kind == "reasoning-gym":
         return [_task(data, source) for data in _reasoning_gym(names.split(","), seed)]
     if source.endswith((".jsonl", ".ndjson")) or (folder / source).is_file():
@@ -149,7 +149,7 @@ def _task(data: object, where: str) -> Task:
         raise ConfigError([f"{where}: {error}"]) from error
 
 
-def _generated(names: Sequence[str], seed: int) -> list[JsonObject]:
+def _generate(names: Sequence[str], seed: int) -> list[JsonObject]:
     tasks: list[JsonObject] = []
     for name in names:
         if name not in FAMILIES:
@@ -215,7 +215,7 @@ def reasoning_gym_score(output: str, value: Mapping[str, object]) -> float:
     return float(min(max(score(answer=output.strip(), entry=entry), 0.0), 1.0))
 
 
-def _repeated(tasks: Sequence[Task]) -> list[str]:
+def _repeats(tasks: Sequence[Task]) -> list[str]:
     known: set[str] = set()
     problems = []
     for task in tasks:
@@ -225,7 +225,7 @@ def _repeated(tasks: Sequence[Task]) -> list[str]:
     return problems
 
 
-def _shared(tasks: Sequence[Task], *, words: bool) -> list[str]:
+def _overlap(tasks: Sequence[Task], *, words: bool) -> list[str]:
     """Return what tasks of different splits share: their text, or eight words in a row.
 
     Words that several tasks of each split have are the wording of their family, and no task.

@@ -14,7 +14,7 @@ from tau_live.core.errors import pass_on
 from tau_live.core.guard import logger, text_of
 from tau_live.core.records import Span
 from tau_live.core.version import this_version
-from tau_live.operate.otlp import called, connect, context_of
+from tau_live.operate.otlp import call_attributes, connect, context_of
 from tau_live.store.records import StepRow
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Telemetry:
 
     def _call(self, call: Span, *, parent: str) -> "ReadableSpan":
         """Return a model call, and count its tokens."""
-        attributes = called(call.name, call.attributes)
+        attributes = call_attributes(call.name, call.attributes)
         named = {key: attributes[key] for key in ("gen_ai.operation.name", "gen_ai.request.model")}
         for kind in ("input", "output"):
             tokens = attributes[f"gen_ai.usage.{kind}_tokens"]

@@ -179,7 +179,7 @@ def _words(text: str) -> list[str]:
 
 
 def normalise(text: str) -> str:
-    """Return the words of a text, one space between: two texts that are told apart by no reader."""
+    """Return the words of a text, one space between: equal for texts that look the same."""
     return " ".join(_words(text))
 
 

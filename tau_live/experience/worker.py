@@ -17,7 +17,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.guard import text_of
 from tau_live.core.records import Claim, Decision
 from tau_live.core.redaction import scrub_text
-from tau_live.experience.checks import CheckError, missed, run_check
+from tau_live.experience.checks import CheckError, missing_result, run_check
 from tau_live.experience.config import Config
 from tau_live.experience.injection import block_of
 from tau_live.experience.learner import LONGEST_OUTPUT, Attempt
@@ -176,7 +176,7 @@ class _Execution:
     def failure(self, error: Exception) -> Attempt:
         """Return the outcome of an attempt that produced nothing: its checks did not run."""
         note = f"{type(error).__name__}: {text_of(error)}"
-        checks = [missed(check, "nothing was produced") for check in self._task.checks]
+        checks = [missing_result(check, "nothing was produced") for check in self._task.checks]
         outcome = self._outcome(None, checks, time.perf_counter(), note=note)
         return msgspec.structs.replace(outcome, is_failed=True)
 
@@ -202,7 +202,7 @@ class _Execution:
             try:
                 returned = rewarder(context)
                 if isawaitable(returned):
-                    returned = asyncio.run(_awaited(returned))
+                    returned = asyncio.run(_wait_for(returned))
                 value = returned.get("score") if isinstance(returned, Mapping) else returned
                 scores[name] = float(value)  # type: ignore[arg-type]  # or it raises
             except Exception as error:
@@ -234,7 +234,7 @@ class _Execution:
         )
 
 
-async def _awaited(awaitable: object) -> object:
+async def _wait_for(awaitable: object) -> object:
     return await awaitable  # type: ignore[misc]  # it is awaitable
 
 

@@ -28,7 +28,7 @@ from tau_live.core.records import (
 from tau_live.core.sanitize import mapping, real
 from tau_live.core.version import this_version
 from tau_live.operate.metrics import Family, families, known_families
-from tau_live.operate.otlp import Otlp, called, context_of
+from tau_live.operate.otlp import Otlp, call_attributes, context_of
 from tau_live.operate.records import Status
 from tau_live.store.roles import Store
 
@@ -188,7 +188,7 @@ class Follower:
             if span.kind == "run":
                 name, attributes = f"invoke_agent {rollout.name}".strip(), _run(rollout, span)
             elif decision is not None:
-                name, attributes = f"tau.decide {decision.point}", _decided(decision)
+                name, attributes = f"tau.decide {decision.point}", _decision_attributes(decision)
             else:
                 name, attributes = _step(span)
             error = mapping(span.attributes.get("error")).get("type")
@@ -236,7 +236,7 @@ class Follower:
         meter = self._otlp.meters.get_meter(SCOPE, this_version())
         for known in known_families():
 
-            def observed(_: "CallbackOptions", name: str = known.name) -> "Iterable[Observation]":
+            def observe(_: "CallbackOptions", name: str = known.name) -> "Iterable[Observation]":
                 family = self._figures.get(name)
                 for labels, value in family.values if family else ():
                     yield Observation(value, dict(labels))
@@ -247,7 +247,7 @@ class Follower:
                 if known.type == "counter"
                 else meter.create_observable_gauge
             )
-            make(name, [observed], description=known.help)
+            make(name, [observe], description=known.help)
 
 
 def _read(file: Path) -> Sent:
@@ -281,7 +281,7 @@ def _run(rollout: Rollout, span: Span) -> dict[str, Any]:
     }
 
 
-def _decided(decision: Decision) -> dict[str, Any]:
+def _decision_attributes(decision: Decision) -> dict[str, Any]:
     known = len(decision.probabilities) == len(decision.options)
     return {
         "tau.decision_id": decision.decision_id,
@@ -303,7 +303,7 @@ def _decided(decision: Decision) -> dict[str, Any]:
 def _step(span: Span) -> tuple[str, dict[str, Any]]:
     cost = {"tau.cost_usd": real(span.attributes.get("cost_usd")), "tau.kind": span.kind}
     if span.kind == "model":
-        attributes = called(span.name, span.attributes)
+        attributes = call_attributes(span.name, span.attributes)
         return f"chat {attributes['gen_ai.request.model']}", {**attributes, **cost}
     if span.kind == "tool":
         own = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": span.name}

@@ -81,7 +81,7 @@ class Otlp(NamedTuple):
 
 
 def connect(endpoint: str) -> Otlp:
-    """Return the ways to a collector; it is not asked for anything yet.
+    """Return the ways to a collector; it is not called yet.
 
     Headers, compression and certificates are those of ``OTEL_EXPORTER_OTLP_...``.
 
@@ -138,7 +138,7 @@ def context_of(trace: str, span: str) -> "SpanContext":
     )
 
 
-def called(name: str, span: Mapping[str, Any]) -> dict[str, Any]:
+def call_attributes(name: str, span: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a model call.
 
     Args:

@@ -256,7 +256,7 @@ def adopt(  # noqa: PLR0913  # what is written down
     return verdict
 
 
-def replaced(store: Store, prompt_key: str, resources: JsonObject) -> str | None:
+def replaced_version(store: Store, prompt_key: str, resources: JsonObject) -> str | None:
     """Return the adopted prompt in force that the resources of a config put out of force.
 
     Args:

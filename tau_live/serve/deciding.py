@@ -214,11 +214,11 @@ class Deciding:
         from tau_live.core.events import ModelStart
 
         if self._runtime is not None:
-            asked = body.get("messages", body.get("input"))
+            prompt = body.get("messages", body.get("input"))
             fields = {
                 "span_id": span_id, "model_requested": model, "streaming": streaming,
                 "params": {key: value for key, value in body.items() if key in PARAMS},
-                "messages": self._text(asked),
+                "messages": self._text(prompt),
             }  # fmt: skip
             self._runtime.tell(run, ModelStart, fields)
 

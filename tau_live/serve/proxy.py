@@ -148,7 +148,7 @@ class Proxy:
             middleware=[
                 Middleware(Guard, bind=self.options.bind, token=self.options.token, kind=KIND)
             ],
-            exception_handlers={RefusedError: self._refused, 404: _missing, 405: _missing},
+            exception_handlers={RefusedError: self._refusal, 404: _missing, 405: _missing},
             lifespan=self._lives,
         )
 
@@ -196,8 +196,8 @@ class Proxy:
         run = request.path_params["run"]
         return JSONResponse(deciding.end_run(run, read(body, EndRun)))
 
-    async def _refused(self, _: Request, error: Exception) -> Response:
-        assert isinstance(error, RefusedError)  # noqa: S101  # the only kind it is asked for
+    async def _refusal(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, RefusedError)  # noqa: S101  # the only kind it handles
         return error.response(KIND)
 
     async def _forward(self, request: Request) -> Response:

@@ -20,7 +20,7 @@ from tau_live.experience.groups import (
 from tau_live.experience.injection import Rules, block_of, choose
 from tau_live.experience.packs import Pack, Retrieval, init_pack, read_pack
 from tau_live.experience.records import Experience
-from tau_live.experience.rewards import CheckResult, ground_truth, is_informative, ranked
+from tau_live.experience.rewards import CheckResult, ground_truth, is_informative, rank_rewards
 from tests.experience.lessons import chained
 
 GROUP = "g-74cf4b9ab728d296"
@@ -62,7 +62,7 @@ def test_ids_seeds_and_shares_are_those_of_the_vector() -> None:
 def test_members_are_ranked_within_their_group(
     scores: list[float | None], relative: list[float | None], advantage: list[float | None]
 ) -> None:
-    rewards = ranked(scores)
+    rewards = rank_rewards(scores)
 
     assert [reward.relative for reward in rewards] == relative
     assert [reward.advantage for reward in rewards] == [

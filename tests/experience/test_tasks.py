@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tau_live.core.errors import ConfigError
-from tau_live.experience.checks import Check, CheckError, missed, run_check
+from tau_live.experience.checks import Check, CheckError, missing_result, run_check
 from tau_live.experience.rewards import ground_truth
 from tau_live.experience.tasks import GENERATED, Task, load_tasks
 from tests.experience.world import tasks
@@ -92,7 +92,7 @@ def test_a_check_of_the_users_own_scores_from_0_to_1() -> None:
 def test_a_check_that_did_not_run_counts_nothing() -> None:
     planned = [Check(kind="equals", value="x"), Check(kind="regex", value="y", hard=True)]
 
-    assert ground_truth([missed(check, "nothing was produced") for check in planned]) == 0.0
+    assert ground_truth([missing_result(check, "nothing was produced") for check in planned]) == 0.0
 
 
 @pytest.mark.parametrize(

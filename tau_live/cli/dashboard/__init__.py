@@ -28,7 +28,7 @@ from tau_live.core.version import packages_for
 )  # fmt: skip
 @click.option(
     "--token-file", type=click.Path(path_type=Path),
-    help="A file with the token that a browser is asked for.",
+    help="A file with the token that a browser has to enter.",
 )  # fmt: skip
 @click.option(
     "--store", "paths", metavar="PATH", multiple=True,
@@ -59,7 +59,7 @@ def dashboard(paths: Sequence[Path], as_json: bool, bind: str, token_file: Path 
         raise click.BadParameter(str(error)) from None
     token = read_token(place, token_file)
     root = click.get_current_context().find_root().command
-    stores = [_placed(path) for path in paths] or [_placed(None)]
+    stores = [_settings(path) for path in paths] or [_settings(None)]
     options = Options(
         stores=stores,
         bind=place,
@@ -86,5 +86,5 @@ def _with_store(root: click.Command, settings: Settings, text: str) -> str:
         return suggest(text)
 
 
-def _placed(path: Path | None) -> Settings:
+def _settings(path: Path | None) -> Settings:
     return place_paths(settings_of(path))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from tau_live.cli.gate import hold_gate, reset_gate
-from tau_live.cli.options import operator, recorded
+from tau_live.cli.options import operator, redact_reason
 from tau_live.core.reasons import Part
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
@@ -119,7 +119,7 @@ def act(action: Action, store: Store, settings: Settings) -> JsonObject:
     Raises:
         TauLiveError: It cannot be done; the message says why.
     """
-    reason, who, at = recorded(action.reason), operator(), time.time()
+    reason, who, at = redact_reason(action.reason), operator(), time.time()
     match action.action:
         case "refresh":  # the answer has the newest state
             return {}

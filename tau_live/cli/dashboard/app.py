@@ -226,7 +226,7 @@ class Dashboard:
                 Middleware(GZipMiddleware, minimum_size=2000, compresslevel=5),
             ],
             exception_handlers={
-                RefusedError: _refused, TauLiveError: _failed, OSError: _failed, 404: _missing,
+                RefusedError: _refusal, TauLiveError: _failure, OSError: _failure, 404: _missing,
                 405: _missing,
             },
             lifespan=self._lives,
@@ -240,7 +240,7 @@ class Dashboard:
     def look(self, settings: Settings) -> JsonObject:
         """Return what the page keeps up to date of a store; whatever fails is part of it."""
         try:
-            with closing(_opened(settings)) as store:
+            with closing(_open(settings)) as store:
                 return self._snapshot_of(store, settings)
         except (TauLiveError, OSError) as error:
             return unreadable(settings, error, enabled=self._options.is_enabled)
@@ -298,7 +298,7 @@ class Dashboard:
             settings = self._settings(query.store)
 
             def work() -> JsonObject:
-                with closing(_opened(settings)) as store:
+                with closing(_open(settings)) as store:
                     found = read(store, settings, query, request.path_params.get("id", ""))
                     return {
                         name: found.get(name, found),
@@ -333,7 +333,7 @@ class Dashboard:
         if query.sort not in ORDERS:
             text = f"sort must be one of {', '.join(ORDERS)}, got {query.sort!r}"
             raise RefusedError(400, "invalid_training_rollouts_sort", text)
-        return _json({**_head(), **await anyio.to_thread.run_sync(_listed, settings, query)})
+        return _json({**_head(), **await anyio.to_thread.run_sync(_list, settings, query)})
 
     async def _stream(self, request: Request) -> Response:
         number = _query(request, Which).store
@@ -366,7 +366,7 @@ class Dashboard:
             raise RefusedError(403, "dashboard_csrf", text)
         action = read_action(await _body_of(request))
         permit(action, settings, self._options.environ)
-        done = await anyio.to_thread.run_sync(_done, action, settings)
+        done = await anyio.to_thread.run_sync(_act_in_thread, action, settings)
         seen = await anyio.to_thread.run_sync(self.look, settings)
         answer = {
             "schema_version": 1, "request_id": str(uuid4()), "action": action.action,
@@ -396,13 +396,13 @@ class _Headers:
         await self._app(scope, receive, send_with_headers)
 
 
-def _opened(settings: Settings) -> Store:
+def _open(settings: Settings) -> Store:
     if not settings.store.exists():
         raise StoreUnavailableError(f"no store at {settings.store} yet")
     return open_at(settings.store, read_only=True, busy_timeout_s=0.5)
 
 
-def _done(action: Action, settings: Settings) -> JsonObject:
+def _act_in_thread(action: Action, settings: Settings) -> JsonObject:
     """Act in the thread that opens the store."""
     if not settings.store.exists():
         raise StoreUnavailableError(f"no store at {settings.store} yet")
@@ -480,8 +480,8 @@ def _why(store: Store, settings: Settings, _: Which, key: str) -> JsonObject:
     return {"decision": {**plain_why(explanation), "sentences": [*sentences(explanation)]}}
 
 
-def _listed(settings: Settings, query: Rollouts) -> JsonObject:
-    with closing(_opened(settings)) as store:
+def _list(settings: Settings, query: Rollouts) -> JsonObject:
+    with closing(_open(settings)) as store:
         wanted = RolloutQuery(
             statuses=None if query.status is None else [query.status],
             name=query.name or None,
@@ -591,12 +591,12 @@ def _escape(text: str) -> str:
     return escape(text)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)  # noqa: S101  # the only kind it is asked for
+async def _refusal(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)  # noqa: S101  # the only kind it handles
     return error.response(KIND)
 
 
-async def _failed(_: Request, error: Exception) -> Response:
+async def _failure(_: Request, error: Exception) -> Response:
     """Answer with a failure that is nobody's mistake but the store's, or a refusal of an order."""
     status, code = next(
         (status, code)

@@ -337,7 +337,7 @@ def _training(glance: Glance, settings: Settings, run: JsonObject | None) -> Jso
     return {
         **dict.fromkeys(TRAINING),
         **(live if run is None else {key: run.get(key) for key in TRAINING}),
-        # as published: that of a status is when it was asked for
+        # as published: that of a status is when it was computed
         **({} if run is None else {"updated_unix_ms": read_status(file).get("updated_unix_ms")}),
         "status_path": str(file),
         "status_present": is_known,
