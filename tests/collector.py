@@ -14,13 +14,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Collector(ThreadingHTTPServer):
-    """A collector of OTLP over HTTP; while it fails, it answers 503."""
+    """A collector of OTLP over HTTP; while it fails, it answers ``failure``."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.fails = False
+        self.failure = 503
         self.spans: list[Any] = []
         self.metrics: dict[str, Any] = {}
         self.headers: dict[str, str] = {}
@@ -40,7 +41,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests += 1
         self.server.headers = dict(self.headers)
         if self.server.fails:
-            self.send_response(503)
+            self.send_response(self.server.failure)
+            self.send_header("Location", "http://127.0.0.1:1/elsewhere")
             self.send_header("Content-Length", "0")
             self.end_headers()
             return

@@ -197,6 +197,14 @@ def _acting(settings: Settings) -> Iterator[Check]:
             yield unknown._replace(advice=f"did you mean {near}?") if near else unknown
 
 
+def _has_urls(file: Path) -> bool:
+    """Return whether a file has something like a URL; only Apprise can read it."""
+    try:
+        return b"://" in file.read_bytes()
+    except OSError:
+        return False
+
+
 def _plugins(settings: Settings) -> Iterator[Check]:
     command = settings.alert_command
     if command and shutil.which(command[0]) is None:
@@ -205,8 +213,9 @@ def _plugins(settings: Settings) -> Iterator[Check]:
             f"alerts go to {command[0]!r}, which is missing or not executable",
         )
     urls = settings.alert_urls
-    if urls is not None and not os.access(urls, os.R_OK):
-        yield mistake("alert-urls-missing", f"alerts go to the URLs in {urls}, which is unreadable")
+    if urls is not None and not _has_urls(urls):
+        problem = "is unreadable" if not os.access(urls, os.R_OK) else "has none"
+        yield mistake("alert-urls-missing", f"alerts go to the URLs in {urls}, which {problem}")
     elif urls is not None and find_spec("apprise") is None:
         yield mistake("alert-urls-missing", "alerts go to URLs, but apprise is not installed")
     for package, problem in unread_packages():

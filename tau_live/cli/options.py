@@ -258,9 +258,14 @@ def valid_reason(ctx: click.Context, parameter: click.Parameter, value: str | No
     """Return a reason as it may be recorded; ``None`` stays ``None``."""
     if value is None:
         return None
-    if not value.strip():
+    if not has_words(value):
         raise click.BadParameter("give a reason.", ctx=ctx, param=parameter)
     return redact_reason(value)
+
+
+def has_words(text: str) -> bool:
+    """Return whether a text shows anything; blanks and characters without width do not."""
+    return any(character.isprintable() and not character.isspace() for character in text)
 
 
 reason_option = click.option(

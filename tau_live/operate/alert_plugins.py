@@ -122,15 +122,29 @@ TYPES: Mapping[str, str] = {
 """The type of a notification, by the severity of its alert."""
 
 
+APPRISE = """
+import logging, re, sys
+from apprise.cli import main
+
+class Hide(logging.Filter):
+    def filter(self, record):
+        record.msg, record.args = re.sub(r"://\\S+", "://...", record.getMessage()), ()
+        return True
+
+logging.getLogger("apprise").addFilter(Hide())
+sys.exit(main())
+"""
+"""Runs Apprise; it writes nothing of a URL but its scheme, for any part of one may be a secret."""
+
+
 def apprise_call(urls: Path, alert: Alert) -> Call:
     """Return how Apprise sends an alert, in a process of its own.
 
     Its program reads the URLs from their file, so that no secret is in an argument.
     """
-    program = "import sys; from apprise.cli import main; sys.exit(main())"
     title = f"tau-live: {alert.kind}" + (" (test)" if alert.test else "")
     words = [
-        sys.executable, "-P", "-c", program, "--config", str(urls), "--title", title,
+        sys.executable, "-P", "-c", APPRISE, "--config", str(urls), "--title", title,
         "--notification-type", TYPES.get(alert.severity, "info"), "--disable-async",
     ]  # fmt: skip
     body = f"{alert.sentence}\n\nNext: {alert.todo}\n\n{alert.store}"

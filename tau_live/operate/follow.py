@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tau_live.core.errors import TauLiveError
+from tau_live.core.errors import OddRowError, TauLiveError
 from tau_live.core.files import write_whole
+from tau_live.core.guard import logger, text_of
 from tau_live.core.records import (
     ROLLOUT_ENDS,
     Decision,
@@ -138,7 +139,7 @@ class Follower:
                 )
             )  # fmt: skip
             new = [rollout for rollout in page if rollout.rollout_id not in own.rollouts]
-            spans = [span for rollout in new for span in self._spans(store, rollout)]
+            spans = [span for rollout in new for span in self._sound_spans(store, rollout)]
             self._send(spans)
             count += len(spans)
             for rollout in new:
@@ -179,6 +180,15 @@ class Follower:
         own.rollouts = {id_: at for id_, at in own.rollouts.items() if at >= recent}
         write_whole(self._file, msgspec.json.encode(own))
 
+    def _sound_spans(self, store: Store, rollout: Rollout) -> "Sequence[ReadableSpan]":
+        """Return the spans of a rollout; none where a row of it is damaged, as doctor reports."""
+        try:
+            return [*self._spans(store, rollout)]
+        except OddRowError as error:
+            id_ = rollout.rollout_id
+            logger().warning("rollout_not_sent", rollout_id=id_, error=text_of(error))
+            return []
+
     def _spans(self, store: Store, rollout: Rollout) -> "Iterator[ReadableSpan]":
         """Yield the spans of a rollout: its attempts, and in them its steps and decisions."""
         id_ = rollout.rollout_id
@@ -208,8 +218,10 @@ class Follower:
 
     def _reward(self, store: Store, reward: Reward) -> "ReadableSpan":
         """Return a reward as a span without length: in its decision, or in the last attempt."""
-        rollout = store.rollouts.find_rollout(reward.rollout_id)
-        last = 1 if rollout is None else max(1, rollout.attempt_count)
+        last = 1
+        with suppress(OddRowError):
+            rollout = store.rollouts.find_rollout(reward.rollout_id)
+            last = 1 if rollout is None else max(1, rollout.attempt_count)
         key = reward.decision_id or f"{reward.rollout_id}:attempt-{last}"
         number = key.partition(":attempt-")[2].partition(":")[0]
         attempt = int(number) if number.isdecimal() else last

@@ -13,6 +13,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.version import packages_for, this_version
 
 if TYPE_CHECKING:
+    import requests
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
@@ -92,6 +93,7 @@ def connect(endpoint: str) -> Otlp:
         TauLiveError: The packages that it needs are not installed.
     """
     try:
+        import requests
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.metrics import MeterProvider
@@ -117,13 +119,21 @@ def connect(endpoint: str) -> Otlp:
             (refuses.clear if result is MetricExportResult.SUCCESS else refuses.set)()
             return result
 
-    base = endpoint.rstrip("/")
+    base, session = endpoint.rstrip("/"), requests.Session()
+    session.hooks["response"].append(_refuse_redirects)
     resource = Resource.create({"service.name": "tau-live", "service.version": this_version()})
     reader = PeriodicExportingMetricReader(
-        Metrics(endpoint=f"{base}/v1/metrics", timeout=TIMEOUT_S)
+        Metrics(endpoint=f"{base}/v1/metrics", timeout=TIMEOUT_S, session=session)
     )
-    spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=TIMEOUT_S)
+    spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=TIMEOUT_S, session=session)
     return Otlp(spans, MeterProvider([reader], resource=resource), resource, refuses)
+
+
+def _refuse_redirects(response: "requests.Response", **_: object) -> None:
+    """Make a redirect a refusal: the exporters take every status below 400 for a success."""
+    if 300 <= response.status_code < 400:
+        response.reason = f"answered with {response.status_code}, not taken"
+        response.status_code = 400
 
 
 def context_of(trace: str, span: str) -> "SpanContext":

@@ -29,6 +29,9 @@ T = TypeVar("T")
 MOST_WAITING = 10_000
 """How many calls may wait to be stored; further ones are not stored, and counted."""
 
+BUSY_S = 1.0
+"""Seconds to wait for others that write the store: a call waits behind that."""
+
 UNSTORED = "dropped_proxy_calls"
 UNLOGGED = "dropped_proxy_log_lines"
 """The counter of calls that could not be stored."""
@@ -91,13 +94,17 @@ class Calls:
         self._settings = settings
         self._redactor = Redactor(settings.content.value, settings.payload_limit)
         self._pool = ThreadPoolExecutor(1, "tau-live-proxy")
-        self._store: Store = self._pool.submit(self._open).result()
+        self._store: Store | None = None
         self._waiting: deque[Forwarded] = deque()
         self._uncounted: Counter[str] = Counter()
         self.lost = 0
 
-    def _open(self) -> Store:
-        return open_at(self._settings.store, key_file=self._settings.audit_key_file)
+    def _opened_store(self) -> Store:
+        """Return the store, opened by the first call that needs it. Raises: StoreError."""
+        if self._store is None:
+            own = self._settings
+            self._store = open_at(own.store, busy_timeout_s=BUSY_S, key_file=own.audit_key_file)
+        return self._store
 
     def close(self) -> None:
         """Store what waits, and close the store."""
@@ -106,8 +113,9 @@ class Calls:
 
     def _close(self) -> None:
         with suppress(StoreError):
-            self._count()
-        self._store.close()
+            self._count(self._opened_store())
+        if self._store is not None:
+            self._store.close()
 
     def lose(self, name: str, count: int = 1) -> None:
         """Count what was lost; the counter is stored as soon as the store takes it."""
@@ -115,11 +123,11 @@ class Calls:
             self.lost += count
         self._uncounted[name] += count
 
-    def _count(self) -> None:
+    def _count(self, store: Store) -> None:
         """Store the counters that are not stored yet, in a transaction or in one of its own."""
         counted = dict(self._uncounted)
         if counted:
-            self._store.counters.add(counted)
+            store.counters.add(counted)
             self._uncounted.subtract(counted)
 
     async def admit(self, attribution: Attribution, body: bytes) -> Reserved | None:
@@ -133,7 +141,7 @@ class Calls:
 
     async def _run(self, do: Callable[[Store], T]) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: do(self._store))
+        return await loop.run_in_executor(self._pool, lambda: do(self._opened_store()))
 
     def _admit(self, store: Store, attribution: Attribution, body: bytes) -> Reserved | None:
         rollout = store.rollouts.find_rollout(attribution.rollout_id)
@@ -188,23 +196,24 @@ class Calls:
         while self._waiting:
             calls = [self._waiting.popleft() for _ in range(len(self._waiting))]
             try:
-                with self._store.begin():
+                store = self._opened_store()
+                with store.begin():
                     for call in calls:
                         if call.attribution is not None:
-                            self._store_call(call, call.attribution)
-                self._count()
+                            self._store_call(store, call, call.attribution)
+                self._count(store)
             except StoreError as error:
                 self.lose(UNSTORED, len(calls))
                 effect = "they are counted"
                 logger().error("proxy_call_not_stored", error=text_of(error), effect=effect)
 
-    def _store_call(self, call: Forwarded, own: Attribution) -> None:
+    def _store_call(self, store: Store, call: Forwarded, own: Attribution) -> None:
         answer = answer_of(call)
         request = as_json(call.request)
         usage = answer["usage"]
         usd = self._cost(usage, {**request, **answer}) if usage else None
         if call.reserved is not None:
-            self._store.optimizations.settle(
+            store.optimizations.settle(
                 call.reserved.run_id,
                 tokens=round(sum(usage.get(name, 0) for name in TOKENS)),
                 usd=usd or 0.0,
@@ -232,7 +241,7 @@ class Calls:
             started_at=call.started_at,
             ended_at=ended_at,
         )  # fmt: skip
-        with self._store.batch([own.rollout_id]) as batch:
+        with store.batch([own.rollout_id]) as batch:
             batch.add_spans([self._redactor.redact(span)], at=time.time())
 
     def _texts(self, request: Mapping[str, Any], answer: Mapping[str, Any]) -> JsonObject:
@@ -257,7 +266,7 @@ def as_json(content: bytes) -> dict[str, Any]:
     """Return an object; an empty one if it is something else."""
     try:
         known = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
 

@@ -365,3 +365,5 @@ def read(content: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(content or b"{}", type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedError(400, "tau_malformed", str(error)) from None
+    except RecursionError:
+        raise RefusedError(400, "tau_malformed", "it is nested too deeply") from None

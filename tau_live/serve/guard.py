@@ -1,6 +1,8 @@
 """What every server refuses before it looks at a request: foreign hosts and origins, no token."""
 
 import hmac
+import re
+import stat
 from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -52,17 +54,20 @@ def read_token(bind: Bind, file: Path | None) -> str | None:
     """Return the token that every request has to bear; ``None`` without a file.
 
     Raises:
-        TauLiveError: The file cannot be read or is too short, or is missing for an address that
-            others reach.
+        TauLiveError: The file cannot be read, is too short or may be written by others, or is
+            missing for an address that others reach.
     """
     if file is None:
         if not bind.is_local:
             raise TauLiveError(f"{bind.host} is reached from outside: name a --token-file")
         return None
     try:
+        mode = file.stat().st_mode
         token = file.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise TauLiveError(f"the token in {file} cannot be read: {error}") from error
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise TauLiveError(f"others may write the token in {file}: chmod go-w {file}")
     if len(token) < LEAST_TOKEN:
         raise TauLiveError(f"the token in {file} has fewer than {LEAST_TOKEN} characters")
     return token
@@ -149,9 +154,10 @@ def _site_of(origin: bytes) -> bytes:
         return b""
 
 
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]@,\s]*))(?::\d*)?")
+
+
 def _name_of(host: bytes) -> str:
-    """Return the name of a Host header without its port."""
-    text = host.decode("latin-1")
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+    """Return the name of a Host header without its port; empty if it is malformed."""
+    match = _HOST.fullmatch(host.decode("latin-1"))
+    return "" if match is None else match[1] or match[2]

@@ -1,11 +1,14 @@
 """A proxy of OpenAI-compatible APIs that makes every call a span of the attempt that makes it."""
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -43,6 +46,8 @@ from tau_live.serve.deciding import (
 )
 from tau_live.serve.guard import Bind, Guard, RefusedError
 
+T = TypeVar("T")
+
 KIND = "proxy_error"
 MOST_BYTES = 16 * 2**20
 MOST_KEPT = 4 * 2**20
@@ -61,14 +66,20 @@ OWN: Mapping[str, tuple[type, str]] = {
 }
 SENT = frozenset(
     {"authorization", "content-type", "accept", "openai-organization", "openai-project",
-     "openai-beta", "x-request-id"}
+     "openai-beta", "x-request-id", "content-encoding"}
 )  # fmt: skip
 PRIVATE = frozenset({"authorization", "openai-organization", "openai-project"})
 """What is meant for the proxy's own upstream, and goes to no other."""
 
-RETURNED = frozenset({"content-type", "x-request-id", "retry-after"})
-STREAM = "text/event-stream"
+RETURNED = frozenset({"content-type", "content-encoding", "x-request-id", "retry-after"})
+EVENTS = "text/event-stream"
+STREAMED = (EVENTS, "application/x-ndjson", "application/jsonl", "application/json-seq")
 LEAST_TIMEOUT_MS = 1000
+LEFT = "client_left"
+MOST_HELD = 8 * 2**20
+"""How many bytes of an answer are held before any is passed on."""
+
+KNOWN_STATUSES = frozenset(map(int, HTTPStatus))
 
 
 class Options(NamedTuple):
@@ -138,7 +149,7 @@ class Proxy:
             for path, method in ENDPOINTS.items()
             for prefix in ("", "/rollout/{rollout_id}/attempt/{number}")
         ]
-        return Starlette(
+        app = Starlette(
             routes=[
                 *routes,
                 *(Route(path, self._own, methods=["POST"]) for path in OWN),
@@ -151,6 +162,8 @@ class Proxy:
             exception_handlers={RefusedError: self._refusal, 404: _missing, 405: _missing},
             lifespan=self._lives,
         )
+        app.router.redirect_slashes = False
+        return app
 
     @asynccontextmanager
     async def _lives(self, _: Starlette) -> AsyncIterator[None]:
@@ -190,7 +203,8 @@ class Proxy:
             case "decide":
                 return JSONResponse(deciding.decide(read(body, Decide)))
             case "reward":
-                return JSONResponse(deciding.reward(read(body, GiveReward)), 202)
+                answer = deciding.reward(read(body, GiveReward))
+                return JSONResponse(answer, 202 if answer["accepted"] else 200)
             case "runs":
                 return JSONResponse(deciding.begin_run(read(body, BeginRun)), 201)
         run = request.path_params["run"]
@@ -241,6 +255,7 @@ class _Call:
         self._bytes = 0
         self._first_ms: float | None = None
         self._is_streamed = False
+        self._encoding = ""
         self._status: int | None = None
         self._is_forwarded = False
         self._has_ended = False
@@ -262,23 +277,44 @@ class _Call:
             raise RefusedError(400, INVALID, f"missing required header {ROLLOUT!r}")
         elif not is_decided:
             own.counts["unattributed"] += 1
-        response = await self._send()
+        response = await self._while_waited_for(self._send())
         self._status = response.status
+        self._encoding = response.headers.get("content-encoding", "").lower()
         headers = {
             name: value
             for name, value in ((key.lower(), value) for key, value in response.headers.items())
             if name in RETURNED or name.startswith(("x-ratelimit-", "ratelimit"))
         }
+        headers = {name: _as_latin(value) for name, value in headers.items()}
         if self._chosen is not None:
             choice = self._chosen.choice
             headers |= {"x-tau-option": self._chosen.option, "x-tau-decision": choice.id}
-        if response.headers.get("content-type", "").startswith(STREAM):
-            self._is_streamed = True
-            chunks = self._chunks(response)
+        kind = response.headers.get("content-type", "")
+        self._is_streamed = kind.startswith(EVENTS)
+        if kind.startswith(STREAMED) and response.status in KNOWN_STATUSES:
+            return StreamingResponse(self._chunks(response), response.status, headers)
+        content, is_whole = await self._while_waited_for(self._beginning(response))
+        if not is_whole:  # too long to be held
+            chunks = self._chunks(response, beginning=content)
             return StreamingResponse(chunks, response.status, headers)
-        content = await self._whole(response)
         self.end()
         return Response(content, response.status, headers)
+
+    async def _while_waited_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of some work; a client that leaves ends the call of the upstream."""
+        task, leaving = asyncio.ensure_future(work), asyncio.ensure_future(self._until_left())
+        try:
+            await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise RefusedError(400, LEFT, "the client did not wait for the end")
+        finally:
+            leaving.cancel()
+            task.cancel()
+
+    async def _until_left(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
 
     def _choose(self) -> bool:
         """Choose the upstream model of a request for one that is decided; say whether it is."""
@@ -325,18 +361,28 @@ class _Call:
             text = f"the upstream cannot be reached: {type(error).__name__}"
             raise RefusedError(502, "training_proxy_upstream_request_failed", text) from None
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _beginning(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+        """Return an answer, and whether that is all of it: of a long one the beginning."""
+        content = bytearray()
         try:
-            content = b"".join([chunk async for chunk in self._read(response)])
+            if response.status not in KNOWN_STATUSES:
+                text = f"the upstream answered with {response.status}, which is no status"
+                raise RefusedError(502, "training_proxy_upstream_response_read_failed", text)
+            async for chunk in self._read(response):
+                content += chunk
+                if len(content) > MOST_HELD:
+                    return bytes(content), False
+        except asyncio.CancelledError:
+            response.close()
+            raise
         except TimeoutError:
             text = f"the upstream was silent for {self._proxy.options.timeout_ms} ms"
             raise RefusedError(504, "training_proxy_upstream_timeout", text) from None
         except aiohttp.ClientError as error:
             text = f"the answer of the upstream broke off: {type(error).__name__}"
             raise RefusedError(502, "training_proxy_upstream_response_read_failed", text) from None
-        finally:
-            response.close()
-        return content
+        response.close()
+        return bytes(content), True
 
     async def _read(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for chunk in response.content.iter_any():
@@ -346,17 +392,21 @@ class _Call:
             self._kept += chunk[: max(MOST_KEPT - len(self._kept), 0)]
             yield chunk
 
-    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def _chunks(
+        self, response: aiohttp.ClientResponse, beginning: bytes = b""
+    ) -> AsyncIterator[bytes]:
         """Yield a stream as it comes; a client that leaves ends the call of the upstream."""
         code = message = None
         try:
+            if beginning:
+                yield beginning
             async for chunk in self._read(response):
                 yield chunk
         except (aiohttp.ClientError, TimeoutError) as error:
             code, message = "training_proxy_upstream_response_read_failed", type(error).__name__
             raise  # the client sees that it broke off, as it did
         except (GeneratorExit, anyio.get_cancelled_exc_class()):
-            code, message = "client_left", "the client did not wait for the end"
+            code, message = LEFT, "the client did not wait for the end"
             raise
         finally:
             response.close()
@@ -365,10 +415,17 @@ class _Call:
     def end(
         self, *, status: int | None = None, error: str | None = None, message: str | None = None
     ) -> None:
-        """Log the call and store its span, once."""
+        """Log the call and store its span, once; nothing is raised, for it was answered."""
         if self._has_ended:
             return
         self._has_ended = True
+        try:
+            self._record(status=status, error=error, message=message)
+        except Exception as failure:  # noqa: BLE001  # no failure of ours is the client's
+            self._proxy.calls.lose(UNSTORED)
+            logger().error("proxy_call_not_recorded", error=text_of(failure), effect="counted")
+
+    def _record(self, *, status: int | None, error: str | None, message: str | None) -> None:
         own, request, attribution = self._proxy, self._request, self._attribution
         if self._is_forwarded:
             own.counts["failed" if error else "forwarded"] += 1
@@ -387,7 +444,7 @@ class _Call:
             )
         )  # fmt: skip
         call = Forwarded(
-            attribution, self._endpoint, self._body, bytes(self._kept), self._bytes, self._status,
+            attribution, self._endpoint, self._body, self._readable(), self._bytes, self._status,
             self._is_streamed, self._at, self._first_ms, took_ms, error, self._reserved,
         )  # fmt: skip
         if self._chosen is not None:
@@ -395,6 +452,20 @@ class _Call:
             own.deciding.end(self._chosen, call, failed)
         if attribution is not None and self._is_forwarded:
             own.calls.add(call)
+
+    def _readable(self) -> bytes:
+        """Return the beginning of the answer, decompressed: an upstream may compress unasked."""
+        if self._encoding not in {"gzip", "deflate"}:
+            return bytes(self._kept)
+        try:
+            return zlib.decompressobj(32 + zlib.MAX_WBITS).decompress(self._kept, MOST_KEPT)
+        except zlib.error:
+            return b""
+
+
+def _as_latin(value: str) -> str:
+    """Return a header whose bytes, as they are sent, are those that came."""
+    return value.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 async def _body_of(request: Request) -> bytes:
@@ -406,7 +477,7 @@ async def _body_of(request: Request) -> bytes:
                 text = f"a body has at most {MOST_BYTES} bytes"
                 raise RefusedError(413, "training_proxy_body_too_large", text)
     except ClientDisconnect:
-        raise RefusedError(400, "client_left", "the client did not send all of it") from None
+        raise RefusedError(400, LEFT, "the client did not send all of it") from None
     return bytes(body)
 
 

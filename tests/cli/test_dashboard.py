@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -362,6 +364,14 @@ def test_every_answer_keeps_a_browser_to_the_page(dashboard: Served) -> None:
 def test_an_address_that_others_reach_needs_a_token(filled: Path, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("a-token-of-32-characters-for-tests")
+    file.chmod(0o620)
+    writable = subprocess.run(
+        [sys.executable, "-P", "-m", "tau_live.cli", "dashboard", "--store", filled,
+         "--token-file", file],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (writable.returncode, "others may write the token" in writable.stderr) == (1, True)
+    file.chmod(0o600)
     with serving("--store", filled, "--token-file", file) as served:
         for path in ("/dashboard/health", "/training/rollouts", "/dashboard/stream"):
             assert served.client.get(path).status_code == 401

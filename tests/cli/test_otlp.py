@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -120,10 +121,11 @@ def test_what_was_sent_is_not_sent_again(filled: Path, read: Read, collector: Co
     assert collector.spans[-1].name == "tau.reward late"
 
 
+@pytest.mark.parametrize("failure", [503, 302, 304, 308])
 def test_nothing_is_lost_while_the_collector_fails(
-    filled: Path, run: Run, read: Read, collector: Collector
+    filled: Path, run: Run, read: Read, collector: Collector, failure: int
 ) -> None:
-    collector.fails = True
+    collector.fails, collector.failure = True, failure
     failed = run("otlp", "--endpoint", collector.url, "--once", "--store", filled)
     collector.fails = False
     later: Any = read("otlp", "--endpoint", collector.url, "--once", "--store", filled)
@@ -133,6 +135,19 @@ def test_nothing_is_lost_while_the_collector_fails(
     assert later["spans"] == len(collector.spans) > 0
     ids = Counter(span.span_id for span in collector.spans)
     assert set(ids.values()) == {1}
+
+
+def test_a_damaged_row_keeps_nothing_else_back(
+    filled: Path, run: Run, collector: Collector
+) -> None:
+    with closing(sqlite3.connect(filled)) as db, db:
+        db.execute("update rollouts set metadata = '{bad' where rollout_id = ?", (SOLVED,))
+
+    done = run("otlp", "--endpoint", collector.url, "--once", "--json", "--store", filled)
+
+    assert "odd_row_skipped" in done.stderr
+    assert json.loads(done.stdout)["spans"] == len(collector.spans) > 1
+    assert any(span.name.startswith("tau.reward") for span in collector.spans)
 
 
 def test_a_collector_that_takes_no_metrics_is_a_failure_of_once(

@@ -5,6 +5,7 @@ from threading import Thread
 
 import pytest
 
+from tau_live.core.errors import StoreBusyError
 from tau_live.core.records import Rollout, RolloutMode, RolloutQuery, RolloutStatus
 from tau_live.store.roles import Store
 from tests.contracts.making import begun
@@ -148,3 +149,27 @@ def test_waiting_for_nothing_does_not_wait(
     begun(store)
 
     assert store.queue.wait(ids, statuses=statuses, timeout_s=60.0) == []
+
+
+def test_a_text_that_repeats_itself_is_searched_in_no_time(store: Store) -> None:
+    for number in range(4):
+        writes(store).begin_rollout(
+            Rollout(rollout_id=f"r-{number}", metadata={"note": "0" * 200_000})
+        )
+    query = RolloutQuery(text="0" * 999 + "1")
+
+    with store.within(5.0):  # it took the product of both lengths: twelve seconds
+        found = store.rollouts.query(query)
+
+    assert found.total == 0
+
+
+def test_reading_is_interrupted_after_a_while(store: Store) -> None:
+    for number in range(200):
+        writes(store).begin_rollout(
+            Rollout(rollout_id=f"r-{number}", metadata={"note": "0" * 200_000})
+        )
+
+    with pytest.raises(StoreBusyError, match="took longer than"), store.within(0.001):
+        store.rollouts.query(RolloutQuery(text="1"))
+    assert store.rollouts.query(RolloutQuery(text="r-77")).total == 1

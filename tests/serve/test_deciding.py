@@ -299,6 +299,28 @@ def test_bad_input_is_refused_and_never_fails(gateway: Gateway, upstream: Upstre
     assert gateway.client.post(CHAT, json=ASKED).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "before"),
+    [("/v1/decide", b'{"point": "p", "options": ["a"], "context": {"a": '),
+     ("/v1/runs", b'{"name": "n", "metadata": {"a": ')],
+)  # fmt: skip
+def test_what_is_nested_too_deeply_is_malformed(gateway: Gateway, path: str, before: bytes) -> None:
+    content = before + b"[" * 5000 + b"]" * 5000 + b"}}"
+
+    response = gateway.client.post(path, content=content)
+
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "tau_malformed")
+
+
+def test_a_reward_that_is_not_taken_is_not_accepted(tmp_path: Any, upstream: Upstream) -> None:
+    gateway = Gateway(tmp_path, upstream, TAU_LIVE_RL="0")
+
+    response = gateway.client.post("/v1/reward", json={"id": "chatcmpl-1", "value": 1.0})
+    gateway.close()
+
+    assert (response.status_code, response.json()) == (200, {"accepted": False})
+
+
 def test_what_it_takes_is_described(gateway: Gateway) -> None:
     document = gateway.client.get("/openapi.json").json()
 

@@ -19,7 +19,7 @@ from tau_live.store.opening import open_at
 from tau_live.store.records import Optimization
 from tests.live.running import until
 from tests.serve.gateway import BODY, CHAT, SECRET, Gateway
-from tests.serve.upstream import ANSWER, STREAM, Upstream
+from tests.serve.upstream import ANSWER, NESTED, STREAM, Upstream
 
 pytestmark = pytest.mark.slow
 
@@ -261,6 +261,80 @@ def test_what_the_upstream_refuses_is_passed_on(gateway: Gateway, upstream: Upst
     assert refused.content == b'{"error": {"message": "slow down"}}'
     assert redirected.status_code == 302
     assert "location" not in redirected.headers
+
+
+@pytest.mark.parametrize("mode", ["nested", "odd_header", "gzip", "long"])
+def test_an_odd_answer_is_passed_on_as_it_is(
+    gateway: Gateway, upstream: Upstream, mode: str
+) -> None:
+    upstream.mode = mode
+    own = gateway.post()
+    with httpx.Client(base_url=upstream.url) as direct:
+        theirs = direct.post(CHAT, json=BODY)
+
+    assert (own.status_code, own.content) == (200, theirs.content)
+    for name in ("content-type", "content-encoding", "x-request-id"):
+        assert own.headers.get(name) == theirs.headers.get(name)
+    until(gateway.spans)
+    assert gateway.spans()[0].status == "ok"
+
+
+def test_usage_of_a_compressed_answer_is_known(gateway: Gateway, upstream: Upstream) -> None:
+    upstream.mode = "gzip"
+    gateway.post()
+    until(gateway.spans)
+
+    assert gateway.spans()[0].attributes["usage"] == {"input_tokens": 11.0, "output_tokens": 7.0}
+
+
+def test_a_request_that_is_nested_deeply_is_forwarded(gateway: Gateway, upstream: Upstream) -> None:
+    response = gateway.client.post(gateway.by_path, content=NESTED)
+
+    assert response.status_code == 200
+    assert upstream.requests[-1][3] == NESTED
+
+
+def test_a_status_that_is_none_has_a_code(gateway: Gateway, upstream: Upstream) -> None:
+    upstream.mode = "odd_status"
+
+    response = gateway.post()
+
+    code = "training_proxy_upstream_response_read_failed"
+    assert (response.status_code, code_of(response)) == (502, code)
+
+
+def test_a_client_that_does_not_wait_ends_the_call_of_the_upstream(
+    gateway: Gateway, upstream: Upstream
+) -> None:
+    upstream.mode = "slow_end"
+
+    with pytest.raises(httpx.ReadTimeout):
+        gateway.client.post(gateway.by_path, json=BODY, timeout=0.5)
+
+    assert upstream.left.wait(3.0)
+    until(gateway.spans)
+    assert gateway.spans()[0].attributes["error"] == "client_left"
+
+
+@pytest.mark.parametrize("content", [b"no store" * 100, b""], ids=["damaged", "empty"])
+def test_a_store_that_cannot_be_used_stops_no_start(
+    tmp_path: Path, upstream: Upstream, content: bytes
+) -> None:
+    store = tmp_path / "store.sqlite"
+    store.write_bytes(content)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tau_live.cli", "proxy", "--upstream-url", upstream.url,
+         "--bind", "127.0.0.1:0", "--store", str(store), "--allow-unattributed", "--json"],
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert process.stdout is not None
+    url = json.loads(process.stdout.readline())["url"]
+
+    responses = [httpx.post(f"{url}{CHAT}", json=BODY).status_code for _ in range(3)]
+    process.terminate()
+    process.communicate(timeout=20)
+
+    assert responses == [200, 200, 200]
 
 
 def test_a_body_that_is_too_large_is_refused(gateway: Gateway, upstream: Upstream) -> None:

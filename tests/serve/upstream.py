@@ -1,5 +1,6 @@
 """A real upstream on this machine: it answers as each test says, and remembers what it was sent."""
 
+import gzip
 import json
 import socket
 import sys
@@ -17,6 +18,10 @@ ANSWER = {
                  "message": {"role": "assistant", "content": "It is 7 kg."}}],
     "usage": USAGE,
 }  # fmt: skip
+
+
+NESTED = b'{"choices": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+LONG = b'{"data": "' + b"x" * (20 * 2**20) + b'"}'
 
 
 def chunk(**parts: Any) -> bytes:
@@ -39,7 +44,8 @@ class Upstream(ThreadingHTTPServer):
 
     Attributes:
         mode: ``whole``, ``stream``, ``slow_stream``, ``silent``, ``reset``, ``broken``,
-            ``refused`` or ``redirect``.
+            ``refused``, ``redirect``, ``nested``, ``odd_header``, ``odd_status``, ``gzip``,
+            ``long`` or ``slow_end``.
         requests: Method, path, headers and body of every request.
         left: Set when a client left in the middle of a stream.
         pause_s: Seconds between two chunks of a stream.
@@ -108,6 +114,32 @@ class Handler(BaseHTTPRequestHandler):
 
     def _redirect(self) -> None:
         self._send(302, b"", Location="http://127.0.0.1:1/elsewhere")
+
+    def _nested(self) -> None:
+        self._send(200, NESTED)
+
+    def _odd_header(self) -> None:
+        self._send(200, json.dumps(ANSWER).encode(), X_Request_Id="a\xff\xe9b")
+
+    def _odd_status(self) -> None:
+        self._send(999, json.dumps(ANSWER).encode())
+
+    def _gzip(self) -> None:
+        self._send(200, gzip.compress(json.dumps(ANSWER).encode()), Content_Encoding="gzip")
+
+    def _long(self) -> None:
+        self._send(200, LONG)
+
+    def _slow_end(self) -> None:
+        self._begin(Content_Length="1000000")
+        try:
+            for _ in range(200):
+                self.wfile.write(b" ")
+                self.wfile.flush()
+                time.sleep(0.05)
+        except OSError:
+            self.server.left.set()
+        self.close_connection = True
 
     def _silent(self) -> None:
         time.sleep(3.0)

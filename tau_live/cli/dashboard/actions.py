@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from tau_live.cli.gate import hold_gate, reset_gate
-from tau_live.cli.options import operator, redact_reason
+from tau_live.cli.options import has_words, operator, redact_reason
 from tau_live.core.reasons import Part
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
@@ -81,7 +81,7 @@ def read_action(content: bytes) -> Action:
         action = msgspec.json.decode(content, type=Action)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _invalid(str(error)) from None
-    if action.action != "refresh" and not action.reason.strip():
+    if action.action != "refresh" and not has_words(action.reason):
         raise _invalid("give a reason")
     of_point = action.action in {"promote", "rollback", "stop", "exposure"}
     if of_point != (action.point is not None):

@@ -5,8 +5,8 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -57,6 +57,9 @@ from tau_live.store.roles import Store
 
 KIND = "dashboard_error"
 MOST_BYTES = 2**16
+PATIENCE_S = 10.0
+"""Seconds after which a store is not read any further for one request."""
+
 LOOK_S = 0.75
 """Seconds between two looks at a store that somebody watches."""
 
@@ -240,7 +243,7 @@ class Dashboard:
     def look(self, settings: Settings) -> JsonObject:
         """Return what the page keeps up to date of a store; whatever fails is part of it."""
         try:
-            with closing(_open(settings)) as store:
+            with _open(settings) as store:
                 return self._snapshot_of(store, settings)
         except (TauLiveError, OSError) as error:
             return unreadable(settings, error, enabled=self._options.is_enabled)
@@ -261,11 +264,13 @@ class Dashboard:
         return self._options.stores[number]
 
     async def _page(self, _: Request) -> Response:
-        """Return the page; it has no data but the names of the stores."""
+        """Return the page, with the stores: by path, or by name where there is a token."""
         page = PAGE.joinpath("page.html").read_text(encoding="utf-8")
         markers = "".join(f'<meta id="{id_}" class="no-inline-styles">' for id_ in self._style_ids)
+        is_guarded = self._options.token is not None
         stores = "".join(
-            f'<option value="{number}">{_escape(str(own.store))}</option>'
+            f'<option value="{number}">{_escape(own.store.name if is_guarded else str(own.store))}'
+            "</option>"
             for number, own in enumerate(self._options.stores)
         )
         values = {"csrf": self._csrf, "markers": markers, "stores": stores,
@@ -298,7 +303,7 @@ class Dashboard:
             settings = self._settings(query.store)
 
             def work() -> JsonObject:
-                with closing(_open(settings)) as store:
+                with _open(settings) as store:
                     found = read(store, settings, query, request.path_params.get("id", ""))
                     return {
                         name: found.get(name, found),
@@ -396,10 +401,16 @@ class _Headers:
         await self._app(scope, receive, send_with_headers)
 
 
-def _open(settings: Settings) -> Store:
+@contextmanager
+def _open(settings: Settings) -> Iterator[Store]:
+    """Read a store for a while at most: nobody can tell it that its client has left."""
     if not settings.store.exists():
         raise StoreUnavailableError(f"no store at {settings.store} yet")
-    return open_at(settings.store, read_only=True, busy_timeout_s=0.5)
+    with (
+        closing(open_at(settings.store, read_only=True, busy_timeout_s=0.5)) as store,
+        store.within(PATIENCE_S),
+    ):
+        yield store
 
 
 def _act_in_thread(action: Action, settings: Settings) -> JsonObject:
@@ -481,7 +492,7 @@ def _why(store: Store, settings: Settings, _: Which, key: str) -> JsonObject:
 
 
 def _list(settings: Settings, query: Rollouts) -> JsonObject:
-    with closing(_open(settings)) as store:
+    with _open(settings) as store:
         wanted = RolloutQuery(
             statuses=None if query.status is None else [query.status],
             name=query.name or None,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import TIMEOUT_MAX, Event, RLock, Timer
+from threading import TIMEOUT_MAX, Event, RLock, Thread, Timer
 from typing import Literal
 
 import msgspec
@@ -311,6 +311,33 @@ class Connection(AbstractContextManager[None]):
         finally:
             end.cancel()
             end.join()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Interrupt what is read inside after so many seconds.
+
+        Raises:
+            StoreBusyError: It took longer.
+        """
+        done, until = Event(), time.monotonic() + seconds
+
+        def interrupt() -> None:
+            pause_s = seconds
+            while not done.wait(pause_s):  # again, as one statement may follow another
+                self.raw.interrupt()
+                pause_s = RETRY_S
+
+        watcher = Thread(target=interrupt, name="tau-live-reading", daemon=True)
+        watcher.start()
+        try:
+            yield
+        except StoreUnavailableError as error:
+            if time.monotonic() < until:
+                raise
+            raise StoreBusyError(f"reading took longer than {seconds:g} s") from error
+        finally:
+            done.set()
+            watcher.join()
 
     def narrow(self) -> None:
         """Remove the permissions of others on the files, which are known to be ours by now."""

@@ -1,6 +1,5 @@
 """Queries: for records of any kind by their fields, for rollouts by filter, for a report."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sqlite3 import Row
@@ -215,20 +214,32 @@ def total_of(query: RolloutQuery) -> str:
     return f"select count(*) from rollouts{where}"
 
 
-def like(text: str) -> str:
-    """Return the pattern that finds a text anywhere; the escape character is a backslash."""
-    escaped = re.sub(r"[\\%_]", r"\\\g<0>", text)
-    return f"%{escaped}%"
+def _has(column: str) -> str:
+    # not ``like``, which takes the product of both lengths on texts that repeat themselves
+    return f"instr(lower({column}), lower(:text))"
 
-
-_HOLDS = "like :text escape '\\'"
 
 HAS_TEXT = f"""
-(rollout_id {_HOLDS} or rollouts.name {_HOLDS} or session_id {_HOLDS} or error_type {_HOLDS}
-or metadata {_HOLDS} or input {_HOLDS} or output {_HOLDS}
-or exists (select 1 from attempts where rollout_seq = rollouts.seq and error_message {_HOLDS})
-or exists (select 1 from recorded_spans where rollout_seq = rollouts.seq
-    and (name {_HOLDS} or attributes {_HOLDS})))
+({
+    " or ".join(
+        map(
+            _has,
+            (
+                "rollout_id",
+                "rollouts.name",
+                "session_id",
+                "error_type",
+                "metadata",
+                "input",
+                "output",
+            ),
+        )
+    )
+}
+or exists (select 1 from attempts
+    where rollout_seq = rollouts.seq and {_has("error_message")})
+or exists (select 1 from recorded_spans
+    where rollout_seq = rollouts.seq and ({_has("name")} or {_has("attributes")})))
 """
 
 
@@ -248,7 +259,7 @@ def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
         "name": query.name,
         "session_id": query.session_id,
         "parent_id": query.parent_id,
-        "text": None if query.text is None else like(query.text),
+        "text": query.text,
         "since": query.since,
         "until": query.until,
         "ended_since": query.ended_since,

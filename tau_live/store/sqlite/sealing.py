@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
+from tau_live.core.errors import StoreDamagedError
 from tau_live.store.sealing import GONE, SEALED, UNSEALED, Sealer, digest_of_pairs
 
 SEALING: Sequence[str] = (
@@ -89,4 +90,6 @@ def columns_of(raw: sqlite3.Connection, table: str) -> Mapping[str, str]:
     """Return the sealed columns of a table, in their order, and the SQL type of each."""
     kinds = {row[1]: row[2] for row in raw.execute(f"pragma table_info({table})")}
     columns = SEALED[table].columns or kinds
+    if not kinds or not {*columns} <= {*kinds}:
+        raise StoreDamagedError(f"the store lacks the table {table} or a column of it")
     return {column: kinds[column] for column in columns if (table, column) not in UNSEALED}

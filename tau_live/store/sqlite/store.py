@@ -235,6 +235,14 @@ class SqliteStore:
         """Return a value that changes with every write, here or elsewhere (cheap)."""
         return self._connection.stamp()
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Interrupt what is read inside after so many seconds.
+
+        Raises:
+            StoreBusyError: It took longer.
+        """
+        return self._connection.within(seconds)
+
     def damage(self, *, deadline: float) -> str | None:
         """Return the first damage found in the file's pages, as a sentence; empty if none.
 
