@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from tau_live.core.settings import Settings
 from tau_live.decisions.decider import CONTROL, NEITHER, Arm, Decider, PolicyChoice
 from tau_live.decisions.runs import PendingDecision, RunEvents, RunHandle, Stamp
 from tau_live.record.inbox import Inbox
-from tau_live.rl.features import Features, FrozenRow, size_of
+from tau_live.rl.features import Features, FrozenRow, copy_row, size_of
 
 STOPPED = "stopped"
 _ALL = Mask()
@@ -47,6 +47,9 @@ Read = Callable[[str, object], FrozenRow | None]
 
 PARTS_LIMIT = 65_536
 """Most parts of features that are read of one decision; those of further options are left out."""
+
+EARLIER = "chosen at "
+"""Begins the name under which a context has an earlier choice of its run; the point follows."""
 
 _WALKED = 4  # cost of a part of a mixed row, relative to a row of numbers
 
@@ -146,6 +149,19 @@ def offer_of(listed: OptionList, default: object, *, mask: Mask, read: Read) -> 
         else tuple(name not in mask.unexplored for name in names),
         unread,
     )
+
+
+def with_choices(context: FrozenRow, choices: Mapping[str, str], point: str) -> FrozenRow:
+    """Return a context with the options that its run chose before, at other points.
+
+    A name that the host itself uses is left as it is.
+    """
+    earlier = {
+        f"{EARLIER}{other}": option
+        for other, option in [*choices.items()]  # threads may share a run
+        if other != point
+    }
+    return copy_row({**earlier, **context}) if earlier else context
 
 
 def _parts_of(row: FrozenRow) -> int:
@@ -353,7 +369,7 @@ class Decisions:
             self._count_cut(offer, offered)
         if offer is None:
             return None
-        known = events.context(context)
+        known = self._context(handle, point, context)
         ordinal = handle.decision_count = next(handle.ordinals)
         id_ = events.decision_id(handle, ordinal)
         policy_choice, why_not = self._decide(
@@ -375,9 +391,10 @@ class Decisions:
             prompts=prompts if refused is None and arm.share else (),
         )  # fmt: skip
         if unsettled is None:
+            handle.note_choice(point, event.applied)
             self._inbox.put(event)
         else:
-            unsettled.append(PendingDecision(self._inbox.put, event))
+            unsettled.append(PendingDecision(handle, self._inbox.put, event))
         if served is None:
             option = own_choice(offer.originals, default, mask).option
             return Choice(option, None, "default", id_, event.policy_version, rollout_id)
@@ -385,6 +402,13 @@ class Decisions:
             self._gate.record_success(Kind.DECISION, at=time.time())
         option = offer.originals[served.place]
         return Choice(option, served.propensity, "policy", id_, served.version, rollout_id)
+
+    def _context(self, handle: RunHandle, point: str, context: object) -> FrozenRow:
+        """Return the context of a decision as plain data, with earlier choices of its run."""
+        known = self._events.context(context)
+        if not handle.choices or not self._settings.earlier_choices:
+            return known
+        return with_choices(known, handle.choices, point)
 
     def _count_cut(self, offer: Offer | None, offered: OptionList) -> None:
         """Count the options and features that were left out, or that no option was allowed."""

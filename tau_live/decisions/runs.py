@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from tau_live.decisions.decider import Arm
 
 
+POINTS_NOTED = 8
+"""Most points of a run whose choices later decisions see."""
+
+
 class RunHandle:
     """The runtime's record of one run under way.
 
@@ -62,6 +66,7 @@ class RunHandle:
         home: The ``RunEvents`` that makes its events; a forked child, or a later ``attach``, has
             another, and a run that was unpickled none.
         arms: The arm at each point, as assigned with the first decision there.
+        choices: The option that was last applied at each of its first points.
         prompts: Whether each prompt version on trial is offered, as drawn with the first decision.
     """
 
@@ -69,6 +74,7 @@ class RunHandle:
         "arms",
         "attempt",
         "children",
+        "choices",
         "decision_count",
         "ended",
         "epoch",
@@ -102,6 +108,7 @@ class RunHandle:
         self.home = home
         self.host = host
         self.arms: dict[str, Arm] = {}
+        self.choices: dict[str, str] = {}
         self.prompts: dict[str, PromptArm] = {}
         self.name = name
         self.run_id = run_id
@@ -118,6 +125,11 @@ class RunHandle:
         self.ordinals = itertools.count(1)
         self.children = itertools.count(1)
 
+    def note_choice(self, point: str, option: str | None) -> None:
+        """Note the option that was applied at a point, for the decisions that follow."""
+        if option is not None and (point in self.choices or len(self.choices) < POINTS_NOTED):
+            self.choices[point] = option
+
     @property
     def link(self) -> Link | None:
         """The run as other processes know it; ``None`` where it is not recorded."""
@@ -128,11 +140,15 @@ class PendingDecision:
     """A decision of an adapter, reported once it is known which option its host applied.
 
     Args:
+        handle: Its run.
         put: Takes the event.
         event: The decision, as if its host applied the chosen option.
     """
 
-    def __init__(self, put: Callable[[Event], object], event: ev.Decision) -> None:
+    def __init__(
+        self, handle: RunHandle, put: Callable[[Event], object], event: ev.Decision
+    ) -> None:
+        self._handle = handle
         self._put = put
         self._event = event
         self._settled = False
@@ -148,6 +164,7 @@ class PendingDecision:
                 event, applied=None, why_not=event.why_not or instead, source="default",
                 propensity=None,
             )  # fmt: skip
+        self._handle.note_choice(event.point, event.applied)
         self._put(event)
 
 

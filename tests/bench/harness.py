@@ -156,9 +156,9 @@ def command(bench: Bench) -> click.Command:
         taking_part = [
             one
             for one in bench.contestants
-            if (peers or not one.is_peer) and _fits(one.name, only) and _fits(one.part, parts)
+            if (peers or not one.is_peer) and fits(one.name, only) and fits(one.part, parts)
         ]
-        _check_installed(bench, taking_part)
+        check_installed(bench, taking_part)
         found = measured(bench, taking_part, range(first_seed, first_seed + seeds), jobs=jobs)
         if as_json:
             click.echo(json.dumps(as_data(found), indent=2))
@@ -258,11 +258,11 @@ def missing(bench: Bench, contestants: Sequence[Contestant]) -> list[str]:
     return sorted(PACKAGES[module] for module in needed if util.find_spec(module) is None)
 
 
-def _fits(name: str, wanted: Sequence[str]) -> bool:
+def fits(name: str, wanted: Sequence[str]) -> bool:
     return not wanted or any(part in name for part in wanted)
 
 
-def _check_installed(bench: Bench, contestants: Sequence[Contestant]) -> None:
+def check_installed(bench: Bench, contestants: Sequence[Contestant]) -> None:
     packages = missing(bench, contestants)
     if packages:
         without = missing(bench, [one for one in contestants if not one.is_peer])

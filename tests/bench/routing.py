@@ -129,11 +129,16 @@ def vectors(point: str, seed: int) -> Vectors:
     if point == "model":
         stream, _ = answers(seed)
         return Vectors(seen(stream, place) for place in range(len(stream.pixels)))
-    return Vectors(
+    return Vectors(answer_contexts())
+
+
+def answer_contexts() -> list[Features]:
+    """Return what may be seen of an answer, numbers at their most."""
+    return [
         {"by": by, "said": str(digit), "confidence": 1.0, "margin": 1.0}
         for by in MODELS
         for digit in range(10)
-    )
+    ]
 
 
 BENCH = Bench(

@@ -7,13 +7,20 @@ from functools import partial
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import cartpole, digits, drift, harness, promotion, routing, tuning
+from tests.bench import cartpole, digits, drift, harness, promotion, routing, suite
 from tests.bench.harness import OURS, Bench, Contestant, Figures, Goal, command
 from tests.bench.players import EachStep, Learner
 from tests.bench.tasks import TASKS, Task, task_of
 
-BENCHES = (cartpole, digits, drift, promotion, routing, tuning)
-OF_SKLEARN = {"2 classes", "5 classes", "20 classes", "wine", "breast cancer", "moons"}
+BENCHES = (cartpole, digits, drift, promotion, routing)
+NEEDS = {
+    **dict.fromkeys(
+        ("2 classes", "5 classes", "20 classes", "wine", "breast cancer", "moons", "digits",
+         "escalation"),
+        "sklearn",
+    ),
+    **dict.fromkeys(("segments", "phishing", "bananas", "lamps"), "river"),
+}  # fmt: skip
 
 
 def doubled(seed: int) -> Figures:
@@ -66,13 +73,13 @@ def test_a_bench_goes_through(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_a_task_for_tuning_goes_through(name: str) -> None:
-    if name in OF_SKLEARN:
-        pytest.importorskip("sklearn")
+def test_a_task_goes_through(name: str) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
 
-    share = tuning.play_ours(name, 0, most=17)[name]
+    figures = suite.play_ours(name, 0, most=17)
 
-    assert share <= 1.0
+    assert figures[f"{name}, regret"] >= 0.0 or name == "escalation"
 
 
 @pytest.mark.slow
@@ -80,8 +87,10 @@ def test_a_task_for_tuning_goes_through(name: str) -> None:
 @pytest.mark.parametrize(
     ("peer", "needs"),
     [
-        pytest.param(partial(tuning.linear, "ucb", 0.3), "mabwiser", id="MABWiser"),
-        pytest.param(partial(tuning.vw, "-q ca"), "vowpalwabbit", id="VW"),
+        pytest.param(partial(suite.linear, "ucb", 0.3), "mabwiser", id="MABWiser"),
+        pytest.param(partial(suite.vw, "-q ca"), "vowpalwabbit", id="VW"),
+        pytest.param(partial(suite.twenty_lines, 0.3), "numpy", id="LinUCB"),
+        pytest.param(partial(suite.table, 0.1), "numpy", id="table"),
     ],
 )
 def test_a_peer_goes_through(
@@ -90,16 +99,34 @@ def test_a_peer_goes_through(
     pytest.importorskip(needs)
     task = task_of(name, 0, most=17)
 
-    share = tuning.earned(task, EachStep(lambda point: peer(task, point, 0)))
+    worth, best = suite.earned(task, EachStep(lambda point: peer(task, point, 0)), 0)
 
-    assert share <= 1.0
+    assert len(worth) == task.runs
+    assert sum(worth) <= sum(best)
 
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures() -> None:
-    first, second = (tuning.play_ours("chain, all of 3", 3, most=40) for _ in range(2))
+    first, second = (suite.play_ours("chain, all of 3", 3, most=40) for _ in range(2))
 
     assert first == second
+
+
+def test_a_verdict_compares_with_the_best_peer_and_the_best_fixed_choice() -> None:
+    bench = Bench(name="toy", contestants=())
+    found = harness.Measured(bench, [0, 1])
+    for seed in (0, 1):
+        best = [1.0] * 2_000
+        for who, worth in ((OURS, 0.75 + seed / 4), ("peer", 0.5), (suite.FIXED, 0.8)):
+            found.add(who, seed, suite.figures("task", [worth] * 2_000, best))
+
+    verdict = suite.verdict(found, "task")
+
+    assert verdict is not None
+    assert (verdict.ours, verdict.peer, verdict.theirs) == (0.875, suite.FIXED, 0.8)
+    assert verdict.error == pytest.approx(0.125)
+    assert verdict.worst == pytest.approx(-0.05)
+    assert verdict.first == (0.875, 0.8)
 
 
 def test_each_seed_and_the_mean_are_told_as_json() -> None:

@@ -22,7 +22,7 @@ class Vectors:
         low: dict[str, float] = {}
         high: dict[str, float] = {}
         for sample in samples:
-            for name, value in _entries(sample):
+            for name, value in entries(sample):
                 low[name] = min(low.get(name, value), value)
                 high[name] = max(high.get(name, value), value)
         self._places = {name: place for place, name in enumerate(sorted(low))}
@@ -39,7 +39,7 @@ class Vectors:
     def of(self, features: Mapping[str, object]) -> FloatArray:
         """Return ``[width]`` the features; a name that was never seen is left out."""
         found = np.zeros(self.width)
-        for name, value in _entries(features):
+        for name, value in entries(features):
             place = self._places.get(name)
             if place is not None:
                 found[place] = (value - self._low[place]) / self._spread[place]
@@ -47,7 +47,8 @@ class Vectors:
         return found
 
 
-def _entries(features: Mapping[str, object]) -> Iterator[tuple[str, float]]:
+def entries(features: Mapping[str, object]) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of features; a text is one for each of its words."""
     for name, value in features.items():
         if isinstance(value, (int, float)):
             yield name, float(value)

@@ -58,6 +58,7 @@ OTHER_VALUES = {
     "infer_reward": ("off", "off"),
     "rewards": ('{"solved": {"primary": true}}', (DeclaredReward(name="solved", primary=True),)),
     "reward_range": ("-1, 2.5", (-1.0, 2.5)),
+    "earlier_choices": ("0", False),
     "control_share": ("0.1", 0.1),
     "promote_margin": ("0.02", 0.02),
     "probation": ("500", 500),

@@ -112,3 +112,42 @@ def test_each_point_has_its_own_versions_and_a_single_option_is_not_trained_on(
         "no usable decisions"
     }
     assert counters(path)["left_out_one_option"] == 32
+
+
+def contexts(path: Path, run_id: str) -> list[dict[str, object]]:
+    with opened(path) as store:
+        return [dict(decision.context) for decision in store.decisions.decisions(run_id)]
+
+
+def test_a_decision_sees_what_its_run_chose_before_at_other_points(live: Path) -> None:
+    with tau_live.run("agent") as run:
+        model = run.decide("model", ["a", "b"], context={"kind": "mail"})
+        run.decide("model", ["a"], context={"kind": "talk"})
+        run.decide("tool", ["c", "d"], context={"kind": "mail", "chosen at model": "mine"})
+        run.decide("tool", ["d"])
+        run.decide("answer", ["e", "f"])
+    with tau_live.run("agent") as other:
+        other.decide("answer", ["e", "f"])
+    assert tau_live.flush(30)
+
+    assert model.option in {"a", "b"}
+    assert contexts(live, run.id) == [
+        {"kind": "mail"},
+        {"kind": "talk"},
+        {"chosen at model": "mine", "kind": "mail"},
+        {"chosen at model": "a"},
+        {"chosen at model": "a", "chosen at tool": "d"},
+    ]
+    assert contexts(live, other.id) == [{}]
+
+
+def test_a_setting_takes_earlier_choices_out(path: Path, settings: Settings, live: Path) -> None:
+    tau_live.detach()
+    tau_live.attach(replace(settings, earlier_choices=False))
+
+    with tau_live.run("agent") as run:
+        run.decide("model", ["a", "b"])
+        run.decide("tool", ["c", "d"])
+    assert tau_live.flush(30)
+
+    assert contexts(path, run.id) == [{}, {}]

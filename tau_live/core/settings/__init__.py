@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tau_live.core.errors import SettingsError, suppress
 from tau_live.core.processes import FOLDER
 from tau_live.core.settings.kinds import (
+    FILE_OF_URLS,
     FLAG,
     NAMES,
     PATH,
@@ -197,6 +198,11 @@ class Settings:
         optional(SPAN),
         "Lowest and highest total of a run; without it, declared ranges add up. It clips nothing.",
     )
+    earlier_choices: bool = setting(
+        True,
+        FLAG,
+        "Whether a decision sees, as part of its context, what its run chose at other points.",
+    )
     control_share: float = setting(
         0.0,
         number(least=0.0, most=0.5, expects="a number from 0 to 0.5"),
@@ -280,7 +286,7 @@ class Settings:
     )
     alert_urls: Path | None = setting(
         None,
-        optional(PATH),
+        FILE_OF_URLS,
         "A file of Apprise URLs, one a line, to which each alert is sent (needs apprise).",
     )
     alert_timeout_s: float = setting(

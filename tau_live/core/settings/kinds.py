@@ -222,6 +222,16 @@ def optional(kind: Kind[T]) -> Kind[T | None]:
     return Kind(expects, parse)
 
 
+def _file_of_secrets(raw: object) -> Path | None:
+    if isinstance(raw, str) and "://" in raw:  # it is not shown: it may be a secret
+        raise ValueError("must be a file that has the URLs, got a URL")
+    return optional(PATH).parse(raw)
+
+
+FILE_OF_URLS: Kind[Path | None] = Kind("a path, or none", _file_of_secrets)
+"""The file that has URLs, which are secrets."""
+
+
 def as_table(raw: object) -> Table:
     """Return the table given as a TOML table, a JSON object or an inline TOML table.
 
