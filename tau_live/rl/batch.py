@@ -279,7 +279,7 @@ def batch_without_base(policy: Policy, trajectories: Trajectories) -> Batch:
         _ranks(trajectories.chosen, masks),
         states(contexts, width=width),
         contexts,
-        policy.config.epsilon,
+        policy.epsilon,
         _explored_flags(trajectories),
     )
 

@@ -408,7 +408,7 @@ class PolicyConfig:
         width: Slots that feature names are hashed into, in ``[1, 65535]``.
         cross_width: Slots for pairs of features; a power of two in ``[16, 2**20]``.
         ridge_width: Columns of the regression; a power of two in ``[16, cross_width]``.
-        epsilon: Share of uniform exploration, in ``[0, 1]``.
+        epsilon: Share of uniform exploration in a rollout, in ``[0, 1]``.
         default_bonus: Initial bonus on the logit of the host's default, at least 0.
         default_fade: Rollouts after which that bonus is halved, above 0.
         net_width: Units of each layer of the tanh networks, in ``[0, 256]``; 0 leaves them out.
@@ -463,7 +463,8 @@ class Policy:
     ``logit[k] = base[k] + weights . cross(context, option k) + net(context, option k)``, the base
     being the regressions' estimate of an option plus a bonus for the host's default, and
     ``pi = (1 - epsilon) * softmax(logits of the allowed) + epsilon / allowed``, where options that
-    are unsafe to explore have no share in the floor and no bonus for being uncertain.
+    are unsafe to explore have no share in the floor and no bonus for being uncertain. The decisions
+    of a rollout share ``epsilon``, or a long one would hardly ever be made as the policy wants it.
 
     Attributes:
         config: The shape.
@@ -474,8 +475,10 @@ class Policy:
             ``states`` gives, plus the network's.
         scale: How numbers are scaled.
         rollouts: How many rollouts it was trained on; 0 is untrained.
+        decisions: How many decisions these had.
         layouts: Its cache of layouts; affects nothing but speed.
         default_bonus: The bonus of the host's default on its logit; fades as evidence grows.
+        epsilon: Share of uniform exploration of one decision.
         has_base: Whether the regression adds anything to the logits.
     """
 
@@ -486,8 +489,10 @@ class Policy:
     critic: FloatArray
     scale: Scale
     rollouts: int
+    decisions: int = 0
     layouts: Layouts = field(default_factory=Layouts, init=False, repr=False)
     default_bonus: float = field(init=False)
+    epsilon: float = field(init=False)
     has_base: bool = field(init=False)
 
     @classmethod
@@ -507,6 +512,8 @@ class Policy:
         fade = self.config.default_fade
         bonus = self.config.default_bonus * fade / (fade + self.rollouts)
         object.__setattr__(self, "default_bonus", bonus)
+        length = max(self.decisions, 1) / max(self.rollouts, 1)
+        object.__setattr__(self, "epsilon", self.config.epsilon / max(length, 1.0))
         object.__setattr__(self, "has_base", self.rollouts > 0 and self.base.sharpness > 0.0)
 
     def logits(self, encoded: Encoded, *, default: int | None = None) -> FloatArray:
@@ -585,7 +592,7 @@ class Policy:
             **self.base.arrays(),
             "critic": self.critic,
             **self.scale.arrays("scale"),
-            "rollouts": np.array([self.rollouts], dtype=np.int64),
+            "rollouts": np.array([self.rollouts, self.decisions], dtype=np.int64),
         }
 
     @classmethod
@@ -602,9 +609,11 @@ class Policy:
                 for field, number in zip(fields(PolicyConfig), numbers, strict=True)
             }
         )
-        rollouts = int(required_array(arrays, "rollouts", (1,))[0])
-        if rollouts < 0:
-            raise ValueError(f"rollouts must be at least 0, got {rollouts!r}")
+        size = np.size(arrays.get("rollouts", ()))  # earlier versions did not count decisions
+        counts = required_array(arrays, "rollouts", (1,) if size == 1 else (2,)).tolist()
+        rollouts, decisions = int(counts[0]), int(counts[-1])
+        if min(rollouts, decisions) < 0:
+            raise ValueError(f"rollouts must be at least 0, got {counts!r}")
         return cls(
             config=config,
             weights=frozen(required_array(arrays, "weights", (config.cross_width,))),
@@ -613,6 +622,7 @@ class Policy:
             critic=frozen(required_array(arrays, "critic", (critic_width(config.width),))),
             scale=Scale.from_arrays(arrays, "scale", width=config.width),
             rollouts=rollouts,
+            decisions=decisions,
         )
 
     def _check(self, encoded: Encoded, default: int | None) -> None:
@@ -650,7 +660,7 @@ class Policy:
 
     def _mix(self, logits: FloatArray, explored: BoolArray | None = None) -> FloatArray:
         weights = np.exp(logits - logits.max())
-        epsilon = self.config.epsilon
+        epsilon = self.epsilon
         if explored is not None:
             kept, least = exploration_floor(np.array([len(logits)]), explored, epsilon=epsilon)
             shared: FloatArray = kept * (weights / weights.sum()) + least

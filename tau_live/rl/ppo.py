@@ -517,7 +517,10 @@ def _base_step(
         options = _chosen_slots(fresh, np.flatnonzero(now.doubted))
         state_counted = state_counted.forget(options, penalty=config.penalty, rng=rng)
     policy = replace(
-        state_counted.policy, scale=state_counted.scale, rollouts=state_counted.counts.rollouts
+        state_counted.policy,
+        scale=state_counted.scale,
+        rollouts=state_counted.counts.rollouts,
+        decisions=state_counted.counts.decisions,
     )
     yield_gil()
     data = batch_without_base(policy, everything)

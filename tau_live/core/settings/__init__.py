@@ -153,7 +153,7 @@ class Settings:
     exploration: float = setting(
         0.02,
         number(least=0.0, most=0.5, expects="a number from 0 to 0.5"),
-        "Share of decisions made uniformly at random.",
+        "Share of runs in which a decision of a point is made uniformly at random.",
     )
     window: int = setting(256, whole(least=0), "Earlier rollouts that an update replays.")
     reward_deadline_s: float = setting(
