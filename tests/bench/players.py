@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -49,7 +50,7 @@ class TauLive:
     thread makes them, at times that differ from machine to machine.
     """
 
-    def __init__(self, folder: Path, *, seed: int) -> None:
+    def __init__(self, folder: Path, *, seed: int, window: int | None = None) -> None:
         os.environ["TAU_LIVE_RL"] = "1"
         tau_live.detach()
         self.settings = Settings(
@@ -59,6 +60,8 @@ class TauLive:
             learner=Where.FLUSH,
             decide_deadline_ms=60_000.0,
         )
+        if window is not None:
+            self.settings = replace(self.settings, window=window)
         tau_live.attach(self.settings)
         self._context: RunContext | None = None
         self._run: Run | None = None
@@ -128,11 +131,16 @@ class TauLive:
 
 
 @contextmanager
-def ours(seed: int) -> Iterator[TauLive]:
-    """Attach tau-live in a temporary folder, and detach it afterwards."""
+def ours(seed: int, *, window: int | None = None) -> Iterator[TauLive]:
+    """Attach tau-live in a temporary folder, and detach it afterwards.
+
+    Args:
+        seed: Of every draw.
+        window: Earlier rollouts that an update replays; ``None`` for the default.
+    """
     with tempfile.TemporaryDirectory(prefix="tau-live-bench-") as folder:
         try:
-            yield TauLive(Path(folder), seed=seed)
+            yield TauLive(Path(folder), seed=seed, window=window)
         finally:
             tau_live.detach()
 

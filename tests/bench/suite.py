@@ -11,12 +11,18 @@ from functools import partial
 from itertools import chain, product
 from statistics import fmean, stdev
 from typing import NamedTuple
+from unittest.mock import patch
 
 import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tau_live.decisions import policy_files
+from tau_live.learn.learner import Learner as LearnerOfStore
+from tau_live.rl.config import PPOConfig
+from tau_live.rl.policy import PolicyConfig
+from tau_live.runtime import build
 from tests.bench.harness import (
     OURS,
     Bench,
@@ -64,8 +70,8 @@ VW_ARGUMENTS = (
 )
 UCB_ALPHAS = (0.1, 0.3, 1.0)
 TS_ALPHAS = (0.1, 0.3)
-TABLE = (0.02, 0.1)
-SAME = (0.3, 1.0)
+TABLE = (0.05,)
+TWENTY = (0.3,)
 
 
 class Fixed:
@@ -133,6 +139,18 @@ def play_ours(name: str, seed: int, *, most: int | None = None) -> Figures:
         return figures(name, *earned(task_of(name, seed, most=most), player, seed))
 
 
+def play_without(part: str, name: str, seed: int, *, most: int | None = None) -> Figures:
+    """Play tau-live without a part of how it learns."""
+    ppo = PPOConfig(learning_rate=0.0, net_learning_rate=0.0) if part == "PPO" else PPOConfig()
+    shapes = {"network": {"net_width": 0}, "kernels": {"kernels": 0}}
+    with (
+        patch.object(build, "Learner", partial(LearnerOfStore, ppo=ppo)),
+        patch.object(policy_files, "PolicyConfig", partial(PolicyConfig, **shapes.get(part, {}))),
+        ours(seed, window=0 if part == "window" else None) as player,
+    ):
+        return figures(name, *earned(task_of(name, seed, most=most), player, seed))
+
+
 def play_peer(
     make: Callable[[Task, str, int], Learner], name: str, seed: int, *, most: int | None = None
 ) -> Figures:
@@ -193,7 +211,7 @@ def vw(arguments: str, _task: Task, _point: str, seed: int) -> Learner:
 PEERS: Mapping[str, tuple[Callable[[Task, str, int], Learner], tuple[str, ...]]] = {
     **{f"LinUCB {alpha}": (partial(linear, "ucb", alpha), ("mabwiser",)) for alpha in UCB_ALPHAS},
     **{f"LinTS {alpha}": (partial(linear, "ts", alpha), ("mabwiser",)) for alpha in TS_ALPHAS},
-    **{f"twenty lines {alpha}": (partial(twenty_lines, alpha), ()) for alpha in SAME},
+    **{f"twenty lines {alpha}": (partial(twenty_lines, alpha), ()) for alpha in TWENTY},
     **{f"table {epsilon}": (partial(table, epsilon), ()) for epsilon in TABLE},
     **{
         f"VW {arguments.split()[0].removeprefix('--')}{' cubic' * ('cubic' in arguments)}": (
@@ -204,13 +222,23 @@ PEERS: Mapping[str, tuple[Callable[[Task, str, int], Learner], tuple[str, ...]]]
     },
 }
 FIXED = "best fixed choice"
+WITHOUT = {part: f"without {part}" for part in ("PPO", "network", "kernels", "window")}
+"""What an ablation leaves out, one at a time."""
 
 
-def contestants(names: Iterable[str], most: int | None) -> list[Contestant]:
-    """Return everybody, once for each task."""
+def contestants(
+    names: Iterable[str], most: int | None, *, ablation: bool = False
+) -> list[Contestant]:
+    """Return everybody, once for each task; for an ablation, tau-live without parts of itself."""
     found = []
     for name in names:
         found.append(Contestant(OURS, partial(play_ours, name, most=most), part=name))
+        if ablation:
+            found += [
+                Contestant(title, partial(play_without, part, name, most=most), part=name)
+                for part, title in WITHOUT.items()
+            ]
+            continue
         found.append(Contestant(FIXED, partial(play_fixed, name, most=most), part=name))
         found += [
             Contestant(title, partial(play_peer, make, name, most=most), needs, name)
@@ -291,6 +319,7 @@ def verdict(found: Measured, name: str) -> Verdict | None:
 @click.option("--part", "parts", multiple=True, help="Only tasks whose name has this in it.")
 @click.option("--quick", is_flag=True, help=f"At most {QUICK} runs of each task.")
 @click.option("--scratch", is_flag=True, help="The tasks that defaults are chosen by, instead.")
+@click.option("--ablation", is_flag=True, help="Instead of peers, tau-live without a part of it.")
 @click.option("--jobs", default=1, show_default=True, help="Processes at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def suite(
@@ -302,20 +331,23 @@ def suite(
     *,
     quick: bool,
     scratch: bool,
+    ablation: bool,
     as_json: bool,
 ) -> None:
     """Play every task of the suite and print how tau-live did beside the best peer."""
     names = SCRATCH if scratch else [*chain.from_iterable(KINDS.values())]
     taking_part = [
         one
-        for one in contestants(names, QUICK if quick else None)
+        for one in contestants(names, QUICK if quick else None, ablation=ablation)
         if fits(one.name, only) and fits(one.part, parts)
     ]
     bench = Bench(name="suite", contestants=taking_part, needs=("sklearn", "river"))
     check_installed(bench, taking_part)
     found = measured(bench, taking_part, range(first_seed, first_seed + seeds), jobs=jobs)
     verdicts = [compared for name in names if (compared := verdict(found, name)) is not None]
-    if as_json:
+    if ablation and not as_json:
+        show_ablation(found, names)
+    elif as_json:
         data = {**as_data(found), "verdicts": [one._asdict() for one in verdicts]}
         click.echo(json.dumps(data, indent=2))
     else:
@@ -350,6 +382,19 @@ def show(verdicts: Sequence[Verdict]) -> None:
     console.print(f"level or ahead in {level} of {count} (all), ahead in {better} (half)")
     console.print(f"no seed below the best fixed choice in {safe} of {count} (all)")
     console.print(f"first {FIRST} runs at least as good in {first} of {count} (three quarters)")
+
+
+def show_ablation(found: Measured, names: Iterable[str]) -> None:
+    """Print what tau-live earns in each task without a part of itself, and the means."""
+    who = [OURS, *WITHOUT.values()]
+    grid = Table("task", *who)
+    rows = [(name, [found.mean(one, name) for one in who]) for name in names]
+    whole = [(name, [value for value in row if value is not None]) for name, row in rows]
+    whole = [(name, row) for name, row in whole if len(row) == len(who)]
+    for name, row in whole:
+        grid.add_row(name, *(f"{value:.3f}" for value in row))
+    grid.add_row("mean", *(f"{fmean(row[at] for _, row in whole):.4f}" for at in range(len(who))))
+    Console(width=120).print(grid)
 
 
 if __name__ == "__main__":
