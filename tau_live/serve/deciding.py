@@ -253,6 +253,11 @@ class Deciding:
         self._runtime.tell(chosen.run, ModelEnd, fields)
         self._runtime.end_run(chosen.run, None if error is None else Failed(error))
 
+    def withdraw(self, chosen: Chosen) -> None:
+        """Abandon the run of a call that was not forwarded: it says nothing of any option."""
+        if self._runtime is not None and chosen.run is not None:
+            self._runtime.abandon_run(chosen.run)
+
     def _begin(self, wanted: BeginRun) -> "RunHandle | None":
         if self._runtime is None:
             return None

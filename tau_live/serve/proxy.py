@@ -447,7 +447,9 @@ class _Call:
             attribution, self._endpoint, self._body, self._readable(), self._bytes, self._status,
             self._is_streamed, self._at, self._first_ms, took_ms, error, self._reserved,
         )  # fmt: skip
-        if self._chosen is not None:
+        if self._chosen is not None and not self._is_forwarded:
+            own.deciding.withdraw(self._chosen)
+        elif self._chosen is not None:
             failed = error or (None if (self._status or 500) < 400 else f"HTTP {self._status}")
             own.deciding.end(self._chosen, call, failed)
         if attribution is not None and self._is_forwarded:

@@ -97,6 +97,14 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         tau_live.open(tmp_path / "text.sqlite").rollouts()
 
 
+def test_a_store_that_lacks_a_table_is_refused(filled: Path) -> None:
+    with closing(sqlite3.connect(filled)) as db:
+        db.execute("drop table rewards")
+
+    with pytest.raises(StoreUnavailableError, match="rewards"):
+        tau_live.open(filled).rewards()
+
+
 def test_times_are_in_utc(filled: Path) -> None:
     [started] = [
         row["started_at"]

@@ -321,6 +321,25 @@ def test_a_reward_that_is_not_taken_is_not_accepted(tmp_path: Any, upstream: Ups
     assert (response.status_code, response.json()) == (200, {"accepted": False})
 
 
+def test_a_call_that_is_not_forwarded_has_no_reward_for_what_was_chosen(
+    gateway: Gateway, upstream: Upstream
+) -> None:
+    upstream.requests.clear()
+    headers = {"x-rollout-id": "nobody", "x-attempt-id": "1"}
+
+    response = gateway.client.post(CHAT, json=ASKED, headers=headers)
+
+    def last() -> Rollout | None:
+        with closing(open_at(gateway.store, read_only=True)) as store:
+            page, _ = store.rollouts.query(RolloutQuery(descending=True, limit=1))
+            return page[0] if page and page[0].ended_at is not None else None
+
+    assert (response.status_code, upstream.requests) == (404, [])
+    until(last)
+    assert (found := last()) is not None
+    assert (found.status, found.total_reward) == ("failed", None)
+
+
 def test_what_it_takes_is_described(gateway: Gateway) -> None:
     document = gateway.client.get("/openapi.json").json()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from tau_live.store.retention import ExportRow, Rows
-from tau_live.store.sqlite.connection import Connection, connect, json_of
+from tau_live.store.sqlite.connection import Connection, connect, json_of, store_error
 from tau_live.store.sqlite.rows import DECISION_COLUMNS, DECISION_JSON, REWARD_COLUMNS
 
 SEQS = "(select value from json_each(:seqs))"
@@ -158,17 +158,19 @@ def column_batches(
     The first batch is there even if it is empty. All are from one state of the store.
     """
     source = TABLES[table]
+    sql = f"select {source.columns} from {source.source} order by {source.order}"
     with closing(connect(path, busy_timeout_s=busy_timeout_s, read_only=True)) as connection:
-        rows = connection.raw.execute(
-            f"select {source.columns} from {source.source} order by {source.order}"
-        )
-        names = [name.removeprefix("json_") for name, *_ in rows.description]
-        shown = [at for at, name in enumerate(names) if not name.startswith("order_")]
-        is_first = True
-        while (batch := rows.fetchmany(size)) or is_first:
-            columns = list(zip(*batch, strict=True)) or [()] * len(names)
-            yield {names[at]: columns[at] for at in shown}
-            is_first = False
+        try:
+            rows = connection.raw.execute(sql)
+            names = [name.removeprefix("json_") for name, *_ in rows.description]
+            shown = [at for at, name in enumerate(names) if not name.startswith("order_")]
+            is_first = True
+            while (batch := rows.fetchmany(size)) or is_first:
+                columns = list(zip(*batch, strict=True)) or [()] * len(names)
+                yield {names[at]: columns[at] for at in shown}
+                is_first = False
+        except sqlite3.Error as error:
+            raise store_error(error, path) from error
 
 
 def archive_rows(connection: Connection, seqs: Sequence[int]) -> Rows:
