@@ -23,7 +23,7 @@ from tau_live.core.processes import this_process
 from tau_live.core.reasons import Part
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
-from tau_live.learn.learner import LEASE, rollouts_due
+from tau_live.learn.learner import LEASE
 from tau_live.operate.stops import killed_of
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
@@ -88,16 +88,14 @@ def reasons_for_none(store: Store, settings: Settings, *, now: float) -> Iterato
         yield from _reasons_by_point(store, settings.update_interval)
 
 
-def _reasons_by_point(store: Store, interval: int) -> Iterator[str]:
+def _reasons_by_point(store: Store, least: int) -> Iterator[str]:
     rewards, policies = store.rewards, store.policies
     points = (*rewards.ready_points(), "")
     ready = {
-        point: rewards.ready_count(point, after=policies.watermark(point), limit=interval)
+        point: rewards.ready_count(point, after=policies.watermark(point), limit=least)
         for point in points
     }
     for point, count in ready.items():
-        watermark = policies.watermark(point)
-        least = rollouts_due(store, point, interval=interval, watermark=watermark)
         where = f"at {point!r}" if point else "of runs without decisions"
         if count >= least:
             yield f"the one {where} failed: see the log, and `tau-live gate`"

@@ -398,27 +398,7 @@ Most of what an update costs is the same for 8 new rollouts and for 256, so larg
 
 MOST_DECISIONS = 2_048
 """Decisions of new rollouts from which on an update grows no further."""
-START = 4
-FEWEST = 2
-"""Fewer rollouts have no two distinct rewards."""
-
 _DEFAULT_CONFIG = PPOConfig()
-
-
-def rollouts_due(store: Store, point: str, *, interval: int, watermark: int) -> int:
-    """Return how many new rollouts make an update due: fewer at first, when each tells much.
-
-    A fourth of those learned from, at least 2 and at most the interval.
-
-    Args:
-        store: The store.
-        point: The decision point; empty for runs without any.
-        interval: Rollouts from one update to the next.
-        watermark: The last rollout that was learned from, by its ``ready_seq``.
-    """
-    most = START * interval
-    learned = store.rewards.ready_count(point, after=0, upto=watermark, limit=most)
-    return min(max(learned // START, FEWEST), interval)
 
 
 class UpdateResult(NamedTuple):
@@ -471,7 +451,6 @@ class Learner:
         self._clock = clock
         self._folder = checkpoint_folder(settings)
         self._ppo = ppo
-        self._past_start = set[str]()
         self._heads = Heads(store, settings, self._folder)
 
     def due(self, *, upto: int | None = None) -> list[str]:
@@ -483,25 +462,15 @@ class Learner:
             upto: Counts only rollouts up to this ``ready_seq``, from ``horizon``; ``None`` all.
         """
         policies, rewards = self._store.policies, self._store.rewards
+        least = self._settings.update_interval
         points = []
         for point in (*rewards.ready_points(), ""):
             watermark = policies.watermark(point)
             if upto is not None and watermark >= upto:
                 continue
-            least = self._least(point, watermark)
             if rewards.ready_count(point, after=watermark, upto=upto, limit=least) >= least:
                 points.append(point)
         return sorted(points, key=policies.newest_update)
-
-    def _least(self, point: str, watermark: int) -> int:
-        """Return how many rollouts make an update due; the interval, once it was reached."""
-        most = self._settings.update_interval
-        if point in self._past_start:
-            return most
-        least = rollouts_due(self._store, point, interval=most, watermark=watermark)
-        if least == most:
-            self._past_start.add(point)
-        return least
 
     def horizon(self) -> int:
         """Return the ``ready_seq`` of the newest ready rollout; 0 before the first."""

@@ -114,7 +114,7 @@ def test_each_update_is_a_line(filled: Path, run: Run) -> None:
         (
             None,
             (
-                "at 'tools', 1 of the 2 new rollouts are ready that it takes "
+                "at 'tools', 1 of the 8 new rollouts are ready that it takes "
                 "(TAU_LIVE_RL_UPDATE_INTERVAL)"
             ),
         ),

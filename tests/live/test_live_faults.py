@@ -226,7 +226,7 @@ def test_fault_11_the_report_is_stored_and_not_wiped_by_the_next_rollout(
     assert tau_live.flush(30)
     report = tau_live.snapshot()["last_report"]
 
-    rounds(1, start=9)
+    rounds(3, start=9)
     assert tau_live.flush(30)
     tau_live.detach()
     kept = status_file(settings).exists()

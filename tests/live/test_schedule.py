@@ -4,7 +4,6 @@ import json
 import threading
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,32 +20,16 @@ from tests.live.running import exported, line, opened, process, rounds, until
 from tests.live.test_poison import add, worth
 
 
-def test_an_update_is_due_after_a_fourth_of_what_was_learned_and_after_the_interval(
-    path: Path,
-) -> None:
-    settings = Settings(store=path, update_interval=8, max_rollouts_per_update=16)
-    with opened(path) as store:
-        learner = Learner(store, settings, holder="test")
-        for number in range(64):
-            add(store, number, total=worth(number))
-            learner.run_next(now=1.0)
+def test_an_update_is_due_at_the_interval_and_not_before(live: Path) -> None:
+    rounds(7)
+    assert tau_live.flush(30)
+    early = updates(live)
 
-    made = [(update.first_ready, update.last_ready) for update in updates(path)]
-    sizes = [last - first + 1 for first, last in made]
-    assert sizes == [2, 2, 2, 2, 2, 2, 3, 3, 4, 5, 6, 8, 8, 8]
-    assert made[0][0] == 1
-    assert all(after[0] == before[1] + 1 for before, after in pairwise(made))
+    rounds(1, start=7)
+    assert tau_live.flush(30)
 
-
-def test_an_interval_below_that_is_kept(path: Path) -> None:
-    settings = Settings(store=path, update_interval=1, max_rollouts_per_update=16)
-    with opened(path) as store:
-        learner = Learner(store, settings, holder="test")
-        for number in range(3):
-            add(store, number, total=worth(number))
-            learner.run_next(now=1.0)
-
-    assert len(updates(path)) == 3
+    assert early == []
+    assert [(update.first_ready, update.last_ready) for update in updates(live)] == [(1, 8)]
 
 
 @pytest.mark.parametrize(
@@ -96,15 +79,15 @@ def test_what_skipped_updates_leave_no_room_for_is_counted(path: Path) -> None:
     settings = Settings(store=path, update_interval=4, max_rollouts_per_update=6)
     with opened(path) as store:
         learner = Learner(store, settings, holder="test")
-        for number in range(18):
+        for number in range(20):
             add(store, number, total=1.0 if number < 16 else worth(number))
             learner.run_next(now=1.0)
         last = store.policies.updates(limit=1)[0]
         counted = store.counters.counts()
 
-    assert (last.executed, last.first_ready, last.last_ready) == (True, 13, 18)
-    assert last.report["left_out"] == {"no_room": 12}
-    assert counted["left_out_no_room"] == 12
+    assert (last.executed, last.first_ready, last.last_ready) == (True, 15, 20)
+    assert last.report["left_out"] == {"no_room": 14}
+    assert counted["left_out_no_room"] == 14
 
 
 POINTS = ("a", "b", "c")

@@ -359,12 +359,13 @@ def test_what_is_given_up_before_its_deadline_is_said_to_be(store: SqliteStore) 
 
 
 def test_why_no_version_was_made_yet_is_said(store: SqliteStore) -> None:
-    ready(store, "live-0", "model")
+    for number in range(3):
+        ready(store, f"live-{number}", "model")
 
     learning = facts(store).summary.learning
 
     assert learning.answer == "not yet"
-    assert "An update waits for rewarded rollouts: 1 of 2 at model." in learning.sentence
+    assert "An update waits for rewarded rollouts: 3 of 8 at model." in learning.sentence
 
 
 def test_where_no_process_is_attached_nothing_is_good(store: SqliteStore) -> None:

@@ -112,7 +112,7 @@ class Settings:
     )  # fmt: skip
     seed: int = setting(0, whole(least=0, most=2**63 - 1), "Seeds every random choice.")
     update_interval: int = setting(
-        8, whole(least=1), "New rewarded rollouts that trigger an update; fewer at first."
+        8, whole(least=1), "New rewarded rollouts that trigger an update."
     )
     max_rollouts_per_update: int = setting(
         64,

@@ -12,7 +12,6 @@ from math import ceil, floor, isfinite, log10
 
 from tau_live.core.reasons import QUEUE_FULL, RERUNS, WHILE_HELD, drops_of, lost_events
 from tau_live.core.settings import Settings
-from tau_live.learn.learner import FEWEST
 from tau_live.learn.monitoring import PointFigures
 from tau_live.learn.promotion.rules import NO_CONTROL, NO_RANGE, OUTSIDE_SHARE, TrialStatus
 from tau_live.operate.alert_rules import is_recent
@@ -117,7 +116,7 @@ def summary_of(
     return Summary(
         on=_on(status),
         healthy=_healthy(status, settings),
-        learning=_learning(status, points, stretches, due=min(FEWEST, settings.update_interval)),
+        learning=_learning(status, points, stretches, due=settings.update_interval),
         next=[*dict.fromkeys(_next(status, stretches, settings))] or ["Nothing to do."],
     )
 
