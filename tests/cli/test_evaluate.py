@@ -67,11 +67,11 @@ def test_the_bottom_line_is_said_in_words(lived: Path, run: Run, tmp_path: Path)
         told = run("evaluate", "--policy", policy, "--point", "model", "--store", lived).stdout
         return next(one for one in told.splitlines() if one.startswith("in short"))
 
-    wrong, uniform = line("wrong:choose"), line("uniform")
+    wrong, first = line("wrong:choose"), line("1")
 
-    assert uniform.split()[2] == wrong.split()[2] == "DR"
-    assert "as logged, interval " in uniform
-    assert uniform.endswith(": no clear difference")
+    assert first.split()[2] == wrong.split()[2] == "DR"
+    assert "as logged, interval " in first
+    assert first.endswith(": no clear difference")
     assert wrong.endswith(": probably worse")
 
 
