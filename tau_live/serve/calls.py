@@ -29,9 +29,6 @@ T = TypeVar("T")
 MOST_WAITING = 10_000
 """How many calls may wait to be stored; further ones are not stored, and counted."""
 
-BUSY_S = 1.0
-"""Seconds to wait for others that write the store: a call waits behind that."""
-
 UNSTORED = "dropped_proxy_calls"
 UNLOGGED = "dropped_proxy_log_lines"
 """The counter of calls that could not be stored."""
@@ -95,6 +92,7 @@ class Calls:
         self._redactor = Redactor(settings.content.value, settings.payload_limit)
         self._pool = ThreadPoolExecutor(1, "tau-live-proxy")
         self._store: Store | None = None
+        self._pool.submit(self._opened_store)  # where that fails, the first call tries again
         self._waiting: deque[Forwarded] = deque()
         self._uncounted: Counter[str] = Counter()
         self.lost = 0
@@ -103,7 +101,7 @@ class Calls:
         """Return the store, opened by the first call that needs it. Raises: StoreError."""
         if self._store is None:
             own = self._settings
-            self._store = open_at(own.store, busy_timeout_s=BUSY_S, key_file=own.audit_key_file)
+            self._store = open_at(own.store, key_file=own.audit_key_file)
         return self._store
 
     def close(self) -> None:

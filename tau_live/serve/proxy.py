@@ -363,26 +363,26 @@ class _Call:
 
     async def _beginning(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         """Return an answer, and whether that is all of it: of a long one the beginning."""
-        content = bytearray()
+        content, is_long = bytearray(), False
         try:
             if response.status not in KNOWN_STATUSES:
                 text = f"the upstream answered with {response.status}, which is no status"
                 raise RefusedError(502, "training_proxy_upstream_response_read_failed", text)
             async for chunk in self._read(response):
                 content += chunk
-                if len(content) > MOST_HELD:
-                    return bytes(content), False
-        except asyncio.CancelledError:
-            response.close()
-            raise
+                is_long = len(content) > MOST_HELD
+                if is_long:
+                    break
         except TimeoutError:
             text = f"the upstream was silent for {self._proxy.options.timeout_ms} ms"
             raise RefusedError(504, "training_proxy_upstream_timeout", text) from None
         except aiohttp.ClientError as error:
             text = f"the answer of the upstream broke off: {type(error).__name__}"
             raise RefusedError(502, "training_proxy_upstream_response_read_failed", text) from None
-        response.close()
-        return bytes(content), True
+        finally:
+            if not is_long:
+                response.close()
+        return bytes(content), not is_long
 
     async def _read(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         async for chunk in response.content.iter_any():

@@ -132,9 +132,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def _slow_end(self) -> None:
         self._begin(Content_Length="1000000")
+        self._drip(b" ")
+
+    def _drip(self, part: bytes) -> None:
+        """Send a part again and again, for ten seconds or until the client leaves."""
         try:
             for _ in range(200):
-                self.wfile.write(b" ")
+                self.wfile.write(part)
                 self.wfile.flush()
                 time.sleep(0.05)
         except OSError:
@@ -165,14 +169,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _slow_stream(self) -> None:
         self._begin(Content_Type="text/event-stream", Connection="close")
-        try:
-            for _ in range(200):
-                self.wfile.write(chunk(choices=[]) + b"\n\n")
-                self.wfile.flush()
-                time.sleep(0.05)
-        except OSError:
-            self.server.left.set()
-        self.close_connection = True
+        self._drip(chunk(choices=[]) + b"\n\n")
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
