@@ -149,7 +149,9 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
 
 @makes("alert-urls-missing")
 def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
-    return {"TAU_LIVE_RL_ALERT_URLS": "/nowhere/urls.txt"}
+    urls = Path.cwd() / "urls.txt"
+    urls.write_text("# none yet\n")
+    return {"TAU_LIVE_RL_ALERT_URLS": str(urls)}
 
 
 @makes("plugin-broken")

@@ -268,6 +268,7 @@ def test_a_pause_without_more_stops_the_run_that_goes_on(tmp_path: Path, read: R
         (b'{"action": "hold", "reason": "x", "part": "learning"}', 400,
          "invalid_dashboard_action"),
         (b'{"action": "rollback", "reason": "x", "point": "nowhere"}', 409, "refused"),
+        ('{"action": "hold", "reason": "\u200b"}'.encode(), 400, "invalid_dashboard_action"),
         (b"x" * 70_000, 413, "dashboard_body_too_large"),
     ],
 )  # fmt: skip
@@ -284,11 +285,22 @@ def test_a_malformed_action_changes_nothing(
     assert dashboard.read("/dashboard/health")["health"] == before
 
 
+def test_an_action_on_a_store_that_lacks_a_table_has_a_code(filled: Path) -> None:
+    with serving("--store", filled) as served:
+        with closing(sqlite3.connect(filled)) as db:
+            db.executescript("drop table rewards; drop view spans; drop table rollouts;")
+        response = served.act("hold")
+
+    assert (response.status_code, code_of(response)) == (503, "store_unavailable")
+
+
 def test_foreign_pages_and_names_are_refused(dashboard: Served) -> None:
     body = {"action": "hold", "reason": "x"}
     own = {"x-tau-csrf": dashboard.csrf}
     for headers, code in (
         ({"host": "evil.example"}, "foreign_host"),
+        ({"host": "127.0.0.1:80@evil.example"}, "foreign_host"),
+        ({"host": "127.0.0.1, evil.example"}, "foreign_host"),
         ({**own, "origin": "https://evil.example"}, "foreign_origin"),
         ({}, "dashboard_csrf"),
         ({"x-tau-csrf": "guessed"}, "dashboard_csrf"),

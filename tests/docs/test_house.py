@@ -4,7 +4,7 @@ import pytest
 
 from tests.house import counts, modules
 
-# ``told`` stands in migrations: columns had that name
+# ``told`` stands in migrations, since columns had that name; ``asked`` is counted in stored trials
 ALLOWED = {"the word `told`": 7, "the word `asked`": 3}
 
 HELD = (

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import pytest
 
+from tau_live.core.errors import SettingsError
 from tau_live.core.hookspecs import Alert
 from tau_live.core.settings import Settings
 from tau_live.operate.alert_plugins import (
@@ -181,6 +182,29 @@ def test_no_secret_of_a_url_is_in_an_argument(tmp_path: Path) -> None:
     made = calls_of(Settings(alert_urls=urls))[URLS](ALERT)
 
     assert not any("a-secret" in word for word in made.words)
+
+
+@pytest.mark.parametrize("url", ["nosuch://user:a-secret@host/a-secret", "slack://a-secret"])
+def test_no_secret_of_a_url_is_printed(tmp_path: Path, url: str) -> None:
+    pytest.importorskip("apprise")
+    urls, printed = tmp_path / "urls.txt", tmp_path / "printed.txt"
+    urls.write_text(f"{url}\n")
+    call = calls_of(Settings(alert_urls=urls))[URLS](ALERT)
+
+    with printed.open("w") as out:
+        problem = run_command(call, ALERT, os.environ, timeout_s=30.0, out=out.fileno())
+
+    assert problem is not None
+    assert printed.read_text()
+    assert "a-secret" not in printed.read_text()
+
+
+def test_a_url_in_place_of_its_file_is_refused_and_not_shown() -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings.from_env({"TAU_LIVE_RL_ALERT_URLS": "json://user:a-secret@host/path"})
+
+    assert "must be a file that has the URLs, got a URL" in str(refused.value)
+    assert "a-secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,27 @@ def test_damaged_arrays_are_refused_by_name(name: str) -> None:
         Policy.from_arrays(arrays | {name: np.zeros(5)})
 
 
+@pytest.mark.parametrize(("decisions", "share"), [(0, 1.0), (8, 1.0), (32, 0.25)])
+def test_the_decisions_of_a_rollout_share_exploration(decisions: int, share: float) -> None:
+    policy = replace(trained(0, size=1e3), decisions=decisions)
+    again = Policy.from_arrays(policy.arrays())
+    encoded = decision(1, options=4)
+
+    least = float(
+        again.judge(encoded, default=None, allowed=None, explored=None).probabilities.min()
+    )
+
+    assert least == pytest.approx(CONFIG.epsilon * share / 4)
+    assert again.decisions == decisions
+
+
+def test_an_earlier_version_explores_as_it_did() -> None:
+    policy = replace(trained(0), decisions=32)
+    arrays = policy.arrays() | {"rollouts": np.array([8])}
+
+    assert Policy.from_arrays(arrays).epsilon == CONFIG.epsilon
+
+
 def test_a_version_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         Policy.initial(CONFIG).weights[0] = 1.0

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import TIMEOUT_MAX, Event, RLock, Thread, Timer
+from threading import TIMEOUT_MAX, Event, RLock, Thread
 from typing import Literal
 
 import msgspec
@@ -299,18 +299,14 @@ class Connection(AbstractContextManager[None]):
     def ending_at(self, deadline: float) -> Iterator[None]:
         """End what is read inside at a time of the monotonic clock, without an error."""
         left = min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
-        end = Timer(left, self.raw.interrupt)
-        end.start()  # a progress handler is not called while one tree is read
         try:
-            yield
+            with self.within(left):
+                yield
         except StoreDamagedError:
             raise
         except StoreUnavailableError:
             if time.monotonic() < deadline:
                 raise
-        finally:
-            end.cancel()
-            end.join()
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -328,9 +324,11 @@ class Connection(AbstractContextManager[None]):
                 pause_s = RETRY_S
 
         watcher = Thread(target=interrupt, name="tau-live-reading", daemon=True)
-        watcher.start()
+        watcher.start()  # a progress handler is not called while one tree is read
         try:
             yield
+        except StoreDamagedError:
+            raise
         except StoreUnavailableError as error:
             if time.monotonic() < until:
                 raise

@@ -219,25 +219,19 @@ def _has(column: str) -> str:
     return f"instr(lower({column}), lower(:text))"
 
 
+_OWN_TEXTS = (
+    "rollout_id",
+    "rollouts.name",
+    "session_id",
+    "error_type",
+    "metadata",
+    "input",
+    "output",
+)
+
 HAS_TEXT = f"""
-({
-    " or ".join(
-        map(
-            _has,
-            (
-                "rollout_id",
-                "rollouts.name",
-                "session_id",
-                "error_type",
-                "metadata",
-                "input",
-                "output",
-            ),
-        )
-    )
-}
-or exists (select 1 from attempts
-    where rollout_seq = rollouts.seq and {_has("error_message")})
+({" or ".join(map(_has, _OWN_TEXTS))}
+or exists (select 1 from attempts where rollout_seq = rollouts.seq and {_has("error_message")})
 or exists (select 1 from recorded_spans
     where rollout_seq = rollouts.seq and ({_has("name")} or {_has("attributes")})))
 """
