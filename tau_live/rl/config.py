@@ -50,6 +50,8 @@ class PPOConfig:
             0 switches that base off, which leaves PPO alone.
         exploration: Bonus of an option for being unknown, in standard errors, at least 0.
         penalty: Ridge penalty of the regressions, above 0.
+        fading: Share of its evidence that the regression of recent evidence forgets with each
+            decision, in ``[0, 1)``; 0 leaves that one out.
         base_kl: How far (in nats) the base may move the policy in one update, at least 0.
         kl_coefficient: Weight of the divergence from the logged probabilities, at least 0.
         normalization: How an update scales its advantages by itself; ``None`` scales them by a
@@ -77,6 +79,7 @@ class PPOConfig:
     sharpness: float = 6.0
     exploration: float = 0.5
     penalty: float = 4.0
+    fading: float = 2e-3
     base_kl: float = 1.0
     kl_coefficient: float = 0.0
     normalization: Normalization | None = None

@@ -4,8 +4,9 @@ Beside the ridge regression on slopes there is, for each option by its name, one
 features of the context. Both predict every return before they learn from it. The trust in the
 second, from 0 to 1, is how far it would have corrected the errors of the first.
 
-The inner product of these features is on average the Gaussian kernel of two contexts, whatever
-their number. The frequencies are hashed, so no version has to carry them.
+The inner product of these features is on average the mean of two Gaussian kernels of two contexts,
+a wide one and a narrow one, whatever their number. The frequencies are hashed, so no version has to
+carry them.
 """
 
 from collections.abc import Mapping
@@ -110,7 +111,7 @@ class Kernel(NamedTuple):
             "kernel_names": self.names,
             "kernel_gains": self.gains,
             "kernel_trust": self.trust,
-            "kernel_size": np.array([len(self.names)], dtype=np.int64),
+            "kernel_size": np.array([len(self.names), *_WIDTHS]),
         }
 
     @classmethod
@@ -120,7 +121,11 @@ class Kernel(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        (size,) = required_array(arrays, "kernel_size", (1,)).tolist()
+        if _has_other_waves(arrays):
+            return cls.none(width)
+        size, *widths = required_array(arrays, "kernel_size", (1 + len(_WIDTHS),)).tolist()
+        if widths != [*_WIDTHS]:
+            raise ValueError(f"kernel_size is of other waves: {widths!r}")
         names = _names(arrays, "kernel_names", int(size))
         if (np.diff(names) < 0).any():  # ``places`` searches them by bisection
             raise ValueError("kernel_names must be ascending")
@@ -324,6 +329,8 @@ class Kernels(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
+        if _has_other_waves(arrays):
+            return cls.empty(width)
         size, *rest = required_array(arrays, "kernels_sums", (1 + len(Sums._fields),)).tolist()
         options, sums = int(size), Sums(*rest)
         if not 0 <= options <= MOST or min(*sums[:3], sums.changes) < 0.0:
@@ -353,6 +360,11 @@ def _dense(waves: FloatArray) -> Crossed:
     return Crossed(slots, waves.ravel(), np.arange(samples + 1) * width)
 
 
+def _has_other_waves(arrays: Mapping[str, Array]) -> bool:
+    """Whether an earlier version made these arrays, with waves of one width."""
+    return np.size(arrays.get("kernel_size", ())) == 1
+
+
 def _names(arrays: Mapping[str, Array], name: str, size: int) -> IntArray:
     names = required_array(arrays, name, (size,)).astype(np.int64)
     if len(np.unique(names)) != len(names):
@@ -360,7 +372,7 @@ def _names(arrays: Mapping[str, Array], name: str, size: int) -> IntArray:
     return names
 
 
-_BANDWIDTH = 0.4  # deviation of a frequency, for contexts of length 2 on average
+_WIDTHS = (0.4, 0.8)  # deviations of frequencies by turns, for contexts of length 2 on average
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _PHASES = np.uint64(2**40)  # first key of the phases, after those of all slots
 _PARTS = np.arange(0, 64, 16, dtype=np.uint64)
@@ -385,7 +397,8 @@ def frequencies(slots: IntArray, width: int, *, count: int) -> FloatArray:
     for shift in _PARTS:
         total += ((hashed >> shift) & np.uint64(0xFFFF)).astype(np.float64)
     normal = (total / 65_535.0 - 2.0) * np.sqrt(3.0)
-    normals: FloatArray = np.where((slots == width)[:, None], 0.0, _BANDWIDTH * normal)
+    deviations = np.resize(_WIDTHS, count)
+    normals: FloatArray = np.where((slots == width)[:, None], 0.0, deviations * normal)
     return normals
 
 

@@ -14,6 +14,7 @@ from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen, squared_
 from tau_live.rl.base import Base, Estimates, EstimatesBySource, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, batch_without_base, concatenate, newest
 from tau_live.rl.config import PPOConfig
+from tau_live.rl.kernel import Kernels
 from tau_live.rl.net import Net
 from tau_live.rl.policy import Policy
 from tau_live.rl.state import Adam, LearnerState
@@ -508,7 +509,7 @@ def _base_step(
         same state with the policy whose base follows the sums, from which PPO goes on; ``[N]``
         decisions under that policy; and its mean divergence (in nats) from the version before.
     """
-    state_counted = _update_trust(state, fresh, config)
+    state_counted = _compare(state, fresh, config)
     yield_gil()
     state_counted = state_counted.count_rollouts(fresh, everything)
     yield_gil()
@@ -531,7 +532,7 @@ def _base_step(
         rewards_to_go(everything, gamma=config.gamma)[:new],
         costs_to_go(everything)[:new],
         chosen=np.isfinite(everything.propensity[:new]),
-        penalty=config.penalty,
+        config=config,
         rng=rng,
     )
     goal = _goal(state_counted, data, config, price=now.price, new=len(fresh.encoded))
@@ -572,28 +573,32 @@ def _goal(
         new: How many decisions are new.
     """
     goal = base_of(
-        state_counted.action_fit,
+        state_counted.serving_fit,
         sharpness=config.sharpness,
         exploration=config.exploration,
         penalty=config.penalty,
         multiplier=price,
         together=state_counted.counts.decisions / max(state_counted.counts.rollouts, 1),
-        kernels=state_counted.kernels,
+        kernels=(
+            Kernels.empty(state_counted.kernels.width)
+            if state_counted.recency.serves
+            else state_counted.kernels
+        ),
     )
     yield_gil()
     return goal._replace(exploration=goal.exploration / _variety(goal, data, new=new))
 
 
-def _update_trust(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
-    """Update the trust in kernels by how well they predicted the returns of new decisions."""
-    if not state.kernels.fits:
+def _compare(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> LearnerState:
+    """Compare the regressions by how well they predicted the returns of new decisions."""
+    if not state.action_fit.samples:
         return state
     policy = replace(state.policy, scale=state.scale)
     data = batch(policy, fresh)
     ours = np.flatnonzero(np.isfinite(fresh.propensity))
     data = data.select(ours)
     probabilities = choices(data, policy.weights, policy.net).probabilities
-    return state.update_trust(data, rewards_to_go(fresh, gamma=config.gamma)[ours], probabilities)
+    return state.compare(data, rewards_to_go(fresh, gamma=config.gamma)[ours], probabilities)
 
 
 def _variety(goal: Base, data: Batch, *, new: int) -> float:

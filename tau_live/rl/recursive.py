@@ -74,7 +74,7 @@ class Regression(NamedTuple):
         columns: The features that it knows.
         covariance: ``[D, D]``, inverse of the penalised sum of outer products.
         weights: ``[D, TARGETS + draws]``: of the reward, the cost, a constant 1, and of noise.
-        samples: How many.
+        samples: How many; what has faded counts in part.
         mean: Mean reward.
         squares: Sum of squared distances of the rewards from their mean.
         residuals: Sum of squared errors of the rewards, each predicted from the samples before.
@@ -86,7 +86,7 @@ class Regression(NamedTuple):
     columns: Columns
     covariance: FloatArray
     weights: FloatArray
-    samples: int
+    samples: float
     mean: float
     squares: float
     residuals: float
@@ -191,6 +191,33 @@ class Regression(NamedTuple):
         weights[columns, TARGETS:] = draws
         return self._replace(covariance=covariance, weights=weights)
 
+    def fade(self, share: float, *, penalty: float, rng: np.random.Generator) -> "Regression":
+        """Return the regression with a share of its evidence forgotten.
+
+        Every weight drifts back toward its prior, as in an Ornstein-Uhlenbeck process observed
+        through the samples: ``P' = (1 - share) P + share / penalty``.
+
+        Args:
+            share: How much, in ``[0, 1]``.
+            penalty: Ridge penalty, above 0.
+            rng: Source of the noise that the draws gain.
+        """
+        kept = 1.0 - share
+        covariance = self.covariance * kept
+        np.fill_diagonal(covariance, covariance.diagonal() + share / penalty)
+        weights = self.weights * float(np.sqrt(kept))
+        fresh = rng.standard_normal((len(weights), self.draws))
+        weights[:, TARGETS:] += float(np.sqrt(share / penalty)) * fresh
+        return self._replace(
+            covariance=covariance,
+            weights=weights,
+            samples=kept * self.samples,
+            squares=kept * self.squares,
+            residuals=kept * self.residuals,
+            cost_squares=kept * self.cost_squares,
+            cost_residuals=kept * self.cost_residuals,
+        )
+
     @property
     def numbers(self) -> FloatArray:
         """``[NUMBERS]``, the sample count and the moments."""
@@ -231,7 +258,7 @@ class Regression(NamedTuple):
         covariance[upper] = required_array(arrays, f"{prefix}_covariance", (len(upper[0]),))
         covariance.T[upper] = covariance[upper]
         weights = required_array(arrays, f"{prefix}_weights", (size, TARGETS + draws))
-        return cls(Columns(columns, size, most), covariance, weights, int(samples), *moments)
+        return cls(Columns(columns, size, most), covariance, weights, samples, *moments)
 
 
 def _widen(

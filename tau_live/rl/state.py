@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from tau_live.rl.arrays import (
     required_array,
 )
 from tau_live.rl.batch import Batch, Trajectories
+from tau_live.rl.config import PPOConfig
 from tau_live.rl.crossing import (
     AdvantageScale,
     Crossed,
@@ -115,6 +117,33 @@ class Adam(NamedTuple):
         return cls(frozen(first), frozen(second), steps)
 
 
+class Recency(NamedTuple):
+    """How much better recent evidence foresees returns than all evidence does.
+
+    Attributes:
+        gain: Sum of the squared errors of all evidence less those of recent evidence, in units of
+            the returns' variance; an earlier decision weighs ``_RECENT`` of the next.
+        squares: Sum of the squares of these differences, weighted likewise.
+        serves: Whether recent evidence decides.
+    """
+
+    gain: float = 0.0
+    squares: float = 0.0
+    serves: bool = False
+
+    def including(self, differences: FloatArray) -> "Recency":
+        """Return it with more differences of squared errors, ``[N]``.
+
+        Recent evidence takes over where the gain is above what chance explains, and gives way once
+        there is none.
+        """
+        gain, squares, serves = self
+        for difference in differences.tolist():
+            gain = gain * _RECENT + difference
+            squares = squares * _RECENT + difference**2
+        return Recency(gain, squares, gain > (0.0 if serves else _SURE * sqrt(squares)))
+
+
 class Counts(NamedTuple):
     """Counts of what happened so far.
 
@@ -145,6 +174,8 @@ class LearnerState:
         scale: The scale of the next version; the sums below are under it.
         scaled_rollouts: How many rollouts that scale was made from.
         action_fit: Regression of returns on crossed features.
+        recent_fit: The same, of evidence that fades.
+        recency: Which of the two foresees better.
         kernels: Kernel regressions of options.
         value_fit: Regression of returns on contexts.
         value_base: ``[critic_width]``, the part of the policy's critic that is the regression.
@@ -159,6 +190,8 @@ class LearnerState:
     scale: Scale
     scaled_rollouts: int
     action_fit: Regression
+    recent_fit: Regression
+    recency: Recency
     kernels: Kernels
     value_fit: Regression
     value_base: FloatArray
@@ -177,6 +210,8 @@ class LearnerState:
             scale=Scale.initial(config.width),
             scaled_rollouts=0,
             action_fit=Regression.empty(config.cross_width, config.ridge_width),
+            recent_fit=Regression.empty(config.cross_width, config.ridge_width),
+            recency=Recency(),
             kernels=Kernels.empty(config.kernels),
             value_fit=Regression.empty(critic_width(config.width), _STATES, draws=0),
             value_base=frozen(np.zeros(critic_width(config.width))),
@@ -214,6 +249,8 @@ class LearnerState:
             scale=_lengthen(scale, everything),
             scaled_rollouts=counts.rollouts,
             action_fit=Regression.empty(config.cross_width, config.ridge_width),
+            recent_fit=Regression.empty(config.cross_width, config.ridge_width),
+            recency=Recency(),
             kernels=self.kernels.restart(),
             value_fit=Regression.empty(critic_width(config.width), _STATES, draws=0),
         )
@@ -225,7 +262,7 @@ class LearnerState:
         costs: FloatArray,
         *,
         chosen: BoolArray,
-        penalty: float,
+        config: PPOConfig,
         rng: np.random.Generator,
     ) -> "LearnerState":
         """Return the state whose regressions include these decisions, ``[N]``, under its scale.
@@ -236,12 +273,16 @@ class LearnerState:
             costs: ``[N]``, safety cost to go of each; NaN where unknown.
             chosen: ``[N]``, which of them the policy chose, with a propensity; the others tell
                 nothing about the options, because the reasons of the host's choice are unknown.
-            penalty: Ridge penalty of the regressions, above 0.
-            rng: Source of the noise of their posteriors.
+            config: How to learn.
+            rng: Source of the noise of the regressions' posteriors.
         """
         ours = np.flatnonzero(chosen)
         own, returns = batch.select(ours), (rewards[ours], costs[ours])
-        action_fit = self.action_fit.including(own.choices(), *returns, penalty=penalty, rng=rng)
+        choices, penalty = own.choices(), config.penalty
+        action_fit = self.action_fit.including(choices, *returns, penalty=penalty, rng=rng)
+        faded = 1.0 - (1.0 - config.fading) ** len(ours)
+        recent_fit = self.recent_fit.fade(faded, penalty=penalty, rng=rng)
+        recent_fit = recent_fit.including(choices, *returns, penalty=penalty, rng=rng)
         value_fit = self.value_fit.including(
             batch.contexts, rewards, costs, penalty=penalty, rng=rng
         )
@@ -258,31 +299,52 @@ class LearnerState:
                 *(part[with_context] for part in returns),
                 cost_mean=action_fit.cost_mean,
             )
-        return replace(self, action_fit=action_fit, kernels=kernels, value_fit=value_fit)
+        return replace(
+            self,
+            action_fit=action_fit,
+            recent_fit=recent_fit,
+            kernels=kernels,
+            value_fit=value_fit,
+        )
 
-    def update_trust(
+    @property
+    def serving_fit(self) -> Regression:
+        """The regression that decides: of all evidence, or of recent evidence."""
+        return self.recent_fit if self.recency.serves else self.action_fit
+
+    def compare(
         self, batch: Batch, rewards: FloatArray, probabilities: FloatArray
     ) -> "LearnerState":
-        """Return the state with its trust in kernels updated by decisions not learned from yet.
+        """Return the state whose regressions are compared by decisions not learned from yet.
+
+        Kernels with slopes, and fading evidence with all of it.
 
         Args:
             batch: ``N`` decisions, under the scale of the sums.
             rewards: ``[N]``, reward-to-go of each.
             probabilities: ``[M]``, of their options.
         """
-        fit = self.action_fit
+        fit, chosen = self.action_fit, batch.starts[:-1] + batch.chosen
+        slopes = batch.options.dot(fit.gain(fit.mean))
+        expected, kernels = slopes[chosen], self.kernels
         inputs = batch.with_waves(self.policy).kernel_input if self.kernels.fits else None
-        if inputs is None:
-            return self
-        kernels = self.kernels.update_trust(
-            inputs,
-            batch.options.dot(fit.gain(fit.mean)),
-            rewards,
-            chosen=batch.starts[:-1] + batch.chosen,
-            probabilities=probabilities,
-            mean=fit.mean,
-        )
-        return replace(self, kernels=kernels)
+        if inputs is not None:
+            gains, known, trust = kernels.to_kernel(0.0, (fit.mean, 0.0)).predict(inputs)
+            expected = (slopes + np.where(known, trust * (gains - slopes), 0.0))[chosen]
+            kernels = kernels.update_trust(
+                inputs,
+                slopes,
+                rewards,
+                chosen=chosen,
+                probabilities=probabilities,
+                mean=fit.mean,
+            )
+        recent = self.recent_fit
+        foreseen = batch.choices().dot(recent.gain(recent.mean)) + recent.mean
+        errors = (rewards - expected - fit.mean) / self.unit
+        recent_errors = (rewards - foreseen) / self.unit
+        recency = self.recency.including(errors**2 - recent_errors**2)
+        return replace(self, kernels=kernels, recency=recency)
 
     def add_features(self, contexts: IntArray, options: IntArray) -> "LearnerState":
         """Return the state whose network knows these features.
@@ -304,7 +366,9 @@ class LearnerState:
     def forget(
         self, options: IntArray, *, penalty: float, rng: np.random.Generator
     ) -> "LearnerState":
-        """Return the state with these options unlearned, as if they were new.
+        """Return the state with these options unlearned, as if they were new, and deciding so.
+
+        Recent evidence keeps them: if all of them were worse only for a while, it foresees better.
 
         Args:
             options: Slots of their entries; their contributions in any context are forgotten.
@@ -324,7 +388,8 @@ class LearnerState:
         weights[slots] = 0.0
         return replace(
             self,
-            action_fit=self.action_fit.forget(slots, penalty=penalty, rng=rng),
+            action_fit=self.serving_fit.forget(slots, penalty=penalty, rng=rng),
+            recency=Recency(),
             kernels=self.kernels.forget(options),
             policy=replace(
                 self.policy, weights=frozen(weights), net=self.policy.net.forget(options)
@@ -350,6 +415,8 @@ class LearnerState:
             **self.net_adam.arrays("net_adam"),
             **self.moments.arrays(),
             **self.action_fit.arrays("action"),
+            **self.recent_fit.arrays("recent"),
+            "recency": np.array(self.recency, dtype=np.float64),
             **self.kernels.arrays(),
             **self.value_fit.arrays("value"),
             "value_base": self.value_base,
@@ -372,6 +439,15 @@ class LearnerState:
         scaled = required_array(arrays, "scaled_rollouts", (1,)).astype(np.int64)
         if (counts < 0).any() or (scaled < 0).any():
             raise ValueError(f"counts must be at least 0, got {counts.tolist()!r}")
+        size = {"slots": config.cross_width, "most": config.ridge_width}
+        action_fit = Regression.from_arrays(arrays, "action", **size)
+        recent_fit, recency = action_fit, Recency()
+        if "recency" in arrays:  # earlier versions had all evidence alone
+            recent_fit = Regression.from_arrays(arrays, "recent", **size)
+            gain, squares, serves = required_array(arrays, "recency", (3,)).tolist()
+            if squares < 0.0 or serves not in {0.0, 1.0}:
+                raise ValueError(f"recency is out of range: {squares!r}, {serves!r}")
+            recency = Recency(gain, squares, bool(serves))
         return cls(
             policy=policy,
             adam=Adam.from_arrays(
@@ -381,9 +457,9 @@ class LearnerState:
             moments=Moments.from_arrays(arrays, width=config.width),
             scale=Scale.from_arrays(arrays, "next_scale", width=config.width),
             scaled_rollouts=int(scaled[0]),
-            action_fit=Regression.from_arrays(
-                arrays, "action", slots=config.cross_width, most=config.ridge_width
-            ),
+            action_fit=action_fit,
+            recent_fit=recent_fit,
+            recency=recency,
             kernels=Kernels.from_arrays(arrays, width=config.kernels),
             value_fit=Regression.from_arrays(
                 arrays, "value", slots=critic_width(config.width), most=_STATES, draws=0
@@ -396,6 +472,8 @@ class LearnerState:
         )
 
 
+_RECENT = 0.98  # weight of a difference beside that of the next decision
+_SURE = 2.5  # standard errors by which recent evidence must be better
 _STATES = 1_024  # columns of the critic's regression
 _FEW_NAMES = 16.0  # up to so many options, names count as much as features
 _LENGTH = 2.0  # of a row without its constant; digits, text and numbers all learned well with it

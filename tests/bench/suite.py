@@ -141,10 +141,12 @@ def play_ours(name: str, seed: int, *, most: int | None = None) -> Figures:
 
 def play_without(part: str, name: str, seed: int, *, most: int | None = None) -> Figures:
     """Play tau-live without a part of how it learns."""
-    ppo = PPOConfig(learning_rate=0.0, net_learning_rate=0.0) if part == "PPO" else PPOConfig()
+    rates = {"PPO": {"learning_rate": 0.0, "net_learning_rate": 0.0}, "fading": {"fading": 0.0}}
     shapes = {"network": {"net_width": 0}, "kernels": {"kernels": 0}}
     with (
-        patch.object(build, "Learner", partial(LearnerOfStore, ppo=ppo)),
+        patch.object(
+            build, "Learner", partial(LearnerOfStore, ppo=PPOConfig(**rates.get(part, {})))
+        ),
         patch.object(policy_files, "PolicyConfig", partial(PolicyConfig, **shapes.get(part, {}))),
         ours(seed, window=0 if part == "window" else None) as player,
     ):
@@ -222,7 +224,7 @@ PEERS: Mapping[str, tuple[Callable[[Task, str, int], Learner], tuple[str, ...]]]
     },
 }
 FIXED = "best fixed choice"
-WITHOUT = {part: f"without {part}" for part in ("PPO", "network", "kernels", "window")}
+WITHOUT = {part: f"without {part}" for part in ("PPO", "network", "kernels", "fading", "window")}
 """What an ablation leaves out, one at a time."""
 
 

@@ -28,6 +28,14 @@ def test_kernels_are_saved_and_loaded_to_the_last_bit() -> None:
     assert gone_on[0] == gone_on[1]
 
 
+def test_kernels_of_earlier_waves_are_left_out() -> None:
+    arrays = {**learned([700, 3]).arrays(), **kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()}
+    arrays["kernel_size"] = np.array([2])
+
+    assert not Kernels.from_arrays(arrays, width=WAVES).fits
+    assert not Kernel.from_arrays(arrays, width=WAVES).is_trusted
+
+
 LEARNER = learned([700, 3]).arrays()
 VERSION = kernel_of([3, 8], np.ones((2, WAVES)), 0.5).arrays()
 

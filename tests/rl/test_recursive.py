@@ -237,6 +237,28 @@ def test_forgotten_features_are_relearned_soon() -> None:
     assert kept.reward[first] > kept.reward[second]
 
 
+def test_faded_evidence_is_between_all_of_it_and_none() -> None:
+    dense, rewards = samples(6, 400)
+    fit = regressed(dense, rewards, penalty=2.0, draws=20_000)
+
+    whole, half, nothing = (
+        fit.fade(share, penalty=2.0, rng=np.random.default_rng(0)) for share in (0.0, 0.5, 1.0)
+    )
+
+    np.testing.assert_array_equal(whole.weights, fit.weights)
+    np.testing.assert_array_equal(whole.covariance, fit.covariance)
+    prior = 0.5 * np.eye(len(fit.covariance))
+    np.testing.assert_allclose(half.covariance, (fit.covariance + prior) / 2.0)
+    np.testing.assert_allclose(half.reward, fit.reward * 0.5**0.5)
+    drawn = half.weights[:, TARGETS:]
+    np.testing.assert_allclose(drawn @ drawn.T / 20_000, half.covariance, atol=0.02)
+    assert half.samples == 200.0
+    assert half.deviation == pytest.approx(fit.deviation)
+    assert half.noise == pytest.approx(fit.noise)
+    np.testing.assert_array_equal(nothing.covariance, prior)
+    assert not nothing.reward.any()
+
+
 @pytest.mark.slow
 def test_thousands_of_samples_round_to_nothing() -> None:
     rng = np.random.default_rng(8)
