@@ -141,12 +141,14 @@ def play_ours(name: str, seed: int, *, most: int | None = None) -> Figures:
 
 def play_without(part: str, name: str, seed: int, *, most: int | None = None) -> Figures:
     """Play tau-live without a part of how it learns."""
-    rates = {"PPO": {"learning_rate": 0.0, "net_learning_rate": 0.0}, "fading": {"fading": 0.0}}
+    configs = {
+        "PPO": PPOConfig(learning_rate=0.0, net_learning_rate=0.0),
+        "fading": PPOConfig(fading=0.0),
+    }
+    ppo = configs.get(part, PPOConfig())
     shapes = {"network": {"net_width": 0}, "kernels": {"kernels": 0}}
     with (
-        patch.object(
-            build, "Learner", partial(LearnerOfStore, ppo=PPOConfig(**rates.get(part, {})))
-        ),
+        patch.object(build, "Learner", partial(LearnerOfStore, ppo=ppo)),
         patch.object(policy_files, "PolicyConfig", partial(PolicyConfig, **shapes.get(part, {}))),
         ours(seed, window=0 if part == "window" else None) as player,
     ):
