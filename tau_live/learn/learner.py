@@ -257,7 +257,7 @@ class PointLearner:
         self._state = state
         self._at = at
 
-    def learn(
+    def learn(  # noqa: PLR0913  # keyword-only but for two
         self,
         fresh: Sequence[LearnableRollout],
         older: Sequence[LearnableRollout],
@@ -265,6 +265,7 @@ class PointLearner:
         new: CollectedRollouts,
         price: float = 0.0,
         changed: Collection[str] = (),
+        improved: bool = False,
         limits: Limits = _NONE,
     ) -> tuple[PPOUpdate | None, CollectedRollouts]:
         """Return the update from new rollouts, and once more from older ones.
@@ -277,7 +278,8 @@ class PointLearner:
             older: Rollouts learned from before.
             new: The usable part of ``fresh``, with rewards within the limits.
             price: Price of one unit of safety cost, in units of reward.
-            changed: Options that have drifted.
+            changed: Options that became worse.
+            improved: Whether an option became better.
             limits: The lowest and the highest that a reward counts as.
 
         Returns:
@@ -291,7 +293,9 @@ class PointLearner:
             return None, new
         try:
             window = self.collect(older, limits)
-            return self._update(new, window.trajectories, price=price, changed=changed), new
+            return self._update(
+                new, window.trajectories, price=price, changed=changed, improved=improved
+            ), new
         except _ERRORS as error:
             logger().warning("update_broke", point=self._point, error=str(error))
         usable = [example for example in fresh if self._is_usable(example, limits)]
@@ -307,7 +311,9 @@ class PointLearner:
         window = self.collect(
             [example for example in older if self._is_usable(example, limits)], limits
         )
-        return self._update(new, window.trajectories, price=price, changed=changed), new
+        return self._update(
+            new, window.trajectories, price=price, changed=changed, improved=improved
+        ), new
 
     def _is_usable(self, rollout: LearnableRollout, limits: Limits) -> bool:
         """Whether an update on this rollout alone succeeds."""
@@ -326,6 +332,7 @@ class PointLearner:
         *,
         price: float = 0.0,
         changed: Collection[str] = (),
+        improved: bool = False,
     ) -> PPOUpdate:
         if new.trajectories is None:
             raise ValueError("nothing to learn from")
@@ -339,7 +346,9 @@ class PointLearner:
                 window=window,
                 config=self._config,
                 now=Circumstances(
-                    price, np.array([decision.applied in changed for decision in new.decisions])
+                    price,
+                    np.array([decision.applied in changed for decision in new.decisions]),
+                    improved,
                 ),
                 rng=rng,
             )
@@ -715,6 +724,7 @@ class Learner:
             new=findings.new,
             price=findings.price,
             changed=findings.doubted,
+            improved=not all(map(is_worse, findings.alarms)),
             limits=findings.limits,
         )
         return result, new, findings

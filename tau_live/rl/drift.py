@@ -289,7 +289,7 @@ def forward_residuals(state: LearnerState, fresh: Trajectories, *, config: PPOCo
     if not state.action_fit.samples:
         return np.full(len(fresh.encoded), np.nan)
     data = batch(replace(state.policy, scale=state.scale), fresh)
-    fit = state.serving_fit
+    fit = state.action_fit
     expected = data.choices().dot(fit.gain(fit.mean)) + fit.mean
     residuals = rewards_to_go(fresh, gamma=config.gamma) - expected
     ours: FloatArray = np.where(np.isfinite(fresh.propensity), residuals, np.nan)

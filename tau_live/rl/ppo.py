@@ -48,6 +48,7 @@ class Diagnostics:
         mean_reward: Mean reward of the new rollouts.
         lag_mean: Versions between deciding and learning, mean over the decisions.
         lag_max: The largest such lag.
+        recent_evidence: Whether recent evidence decides, because it foresees better than all does.
         base_kl: Divergence (in nats) of the policy with the new base from the version before.
         policy_loss: Clipped surrogate after the update.
         value_loss: Half the mean squared error of the critic, returns having a variance of 1.
@@ -76,6 +77,7 @@ class Diagnostics:
     mean_reward: float | None = None
     lag_mean: float | None = None
     lag_max: int | None = None
+    recent_evidence: bool = False
     base_kl: float | None = None
     policy_loss: float | None = None
     value_loss: float | None = None
@@ -102,10 +104,12 @@ class Circumstances(NamedTuple):
         price: Price of one unit of safety cost in units of reward, at least 0.
         doubted: ``[N]``, which new decisions chose an option that has drifted; ``None`` if none
             did.
+        improved: Whether an option has become better than all evidence expects.
     """
 
     price: float = 0.0
     doubted: BoolArray | None = None
+    improved: bool = False
 
 
 _AS_USUAL = Circumstances()
@@ -322,6 +326,7 @@ def update(
         mean_reward=float(fresh.rollout_rewards.mean()),
         lag_mean=float(everything.version_lag.mean()),
         lag_max=int(everything.version_lag.max()),
+        recent_evidence=state_after_base.recency.serves,
         base_kl=base_kl,
     )
     paid = apply_cost(everything, now.price)
@@ -517,6 +522,8 @@ def _base_step(
     if now.doubted is not None and changed:
         options = _chosen_slots(fresh, np.flatnonzero(now.doubted))
         state_counted = state_counted.forget(options, penalty=config.penalty, rng=rng)
+    if now.improved:
+        state_counted = replace(state_counted, recency=state_counted.recency.preferred())
     policy = replace(
         state_counted.policy,
         scale=state_counted.scale,

@@ -143,6 +143,10 @@ class Recency(NamedTuple):
             squares = squares * _RECENT + difference**2
         return Recency(gain, squares, gain > (0.0 if serves else _SURE * sqrt(squares)))
 
+    def preferred(self) -> "Recency":
+        """Return it with recent evidence deciding, until it is found to be no better."""
+        return Recency(max(self.gain, 1.0), self.squares, True)
+
 
 class Counts(NamedTuple):
     """Counts of what happened so far.
@@ -472,8 +476,8 @@ class LearnerState:
         )
 
 
-_RECENT = 0.98  # weight of a difference beside that of the next decision
-_SURE = 2.5  # standard errors by which recent evidence must be better
+_RECENT = 0.995  # weight of a difference beside that of the next decision
+_SURE = 1.5  # standard errors by which recent evidence must be better
 _STATES = 1_024  # columns of the critic's regression
 _FEW_NAMES = 16.0  # up to so many options, names count as much as features
 _LENGTH = 2.0  # of a row without its constant; digits, text and numbers all learned well with it

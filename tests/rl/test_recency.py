@@ -46,8 +46,16 @@ def test_recent_evidence_takes_over_beyond_chance_and_gives_way_once_it_is_no_be
 def test_gain_is_weighted_toward_the_newest() -> None:
     found = Recency().including(np.array([3.0, -2.0]))
 
-    assert found.gain == pytest.approx(3.0 * 0.98 - 2.0)
-    assert found.squares == pytest.approx(9.0 * 0.98 + 4.0)
+    assert found.gain == pytest.approx(3.0 * 0.995 - 2.0)
+    assert found.squares == pytest.approx(9.0 * 0.995 + 4.0)
+
+
+def test_what_is_preferred_decides_until_it_is_found_to_be_no_better() -> None:
+    found = Recency(-4.0, 9.0).preferred()
+
+    assert found.serves
+    assert found.including(np.array([0.1])).serves
+    assert not found.including(np.array([-1.1])).serves
 
 
 @pytest.mark.slow
