@@ -382,6 +382,7 @@ if __name__ == "__main__":
         runtime.plugins.register(Plugin(), name="slow")
     call = _played(name) if name in MODULES else CALLS[name]
     host = Host(call, seed=rounds, ours=name in MODULES)
+    gc.freeze()  # collecting is for what an exception holds, thousands of times
     with around(name):
         if how == "everywhere":
             host.everywhere(rounds)
