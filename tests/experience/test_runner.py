@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,12 +114,12 @@ def outcome(own: World, run: Any) -> dict[str, Any]:
 
 def test_two_runs_of_one_config_are_the_same_whatever_the_workers(tmp_path: Path) -> None:
     outcomes = []
-    for name, workers in (("a", 4), ("b", 4), ("c", 2), ("d", 8)):
+    for name, workers in (("a", 4), ("b", 2), ("c", 8)):
         (tmp_path / name).mkdir()
         own = World(tmp_path / name, "ruled", batch_size=4, seed=3, workers=workers)
         outcomes.append(outcome(own, own.run()))
 
-    assert outcomes[0] == outcomes[1] == outcomes[2] == outcomes[3]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
     assert outcomes[0]["lessons"]
 
 
@@ -450,9 +451,12 @@ def test_two_runs_never_change_the_pool_at_once(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
+import pydantic_ai.models.function
 from pathlib import Path
 from tests.experience.world import World
 own = World(Path(sys.argv[1]), "ruled", batch_size=4, seed=5)
+own.loaded
+print("ready", flush=True)
 with own.store() as store:
     runs = store.optimizations.runs("experience", limit=1)
 run = own.resumed() if runs else own.run()
@@ -477,12 +481,16 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path: 
     (tmp_path / "clean").mkdir()
     (tmp_path / "killed").mkdir()
     clean = World(tmp_path / "clean", "ruled", batch_size=4, seed=5)
+    began = time.monotonic()
     expected = outcome(clean, clean.run())
+    took_s = time.monotonic() - began
     rng, kills = random.Random(7), 0
 
     for number in range(60):
         process = lead_in_process(tmp_path / "killed")
-        threading.Event().wait(rng.uniform(0.9, 2.2) * (1 + number / 10))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        threading.Event().wait(rng.uniform(0.1, 0.3) * took_s * (1 + number / 4))
         process.send_signal(signal.SIGKILL)
         output, errors = process.communicate()
         if process.returncode == 0:

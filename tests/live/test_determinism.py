@@ -14,7 +14,7 @@ from tau_live.record.recording import BadLine, read
 from tau_live.runtime.replay import Offline
 from tests.live.running import DEADLINE_S, environ, line, opened, process
 
-QUESTIONS = 240
+QUESTIONS = 112
 
 ASKS = f"""
 from pathlib import Path
