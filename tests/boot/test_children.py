@@ -109,35 +109,45 @@ def by_asyncio():
 
 
 if __name__ == "__main__":
-    with tau_live.run("parent", key="1"):
-        globals()[sys.argv[1]]()
-    by_subprocess()
+    for way in sys.argv[1:]:
+        with tau_live.run(way, key="1"):
+            globals()[way]()
+        by_subprocess()
 """
+
+BY_COMMAND = ("by_subprocess", "by_system", "by_posix_spawn", "by_spawnve")
+BY_MORE_COMMANDS = ("by_environment", "by_asyncio", "by_shell", "by_popen")
+BY_PYTHON = ("by_fork", "by_spawn", "by_forkserver", "by_pool", "by_executor")
+WAYS = (*BY_COMMAND, *BY_MORE_COMMANDS, *BY_PYTHON)
 
 
 def rollouts(scratch: Scratch) -> list[dict[str, str | None]]:
-    found: list[dict[str, str | None]] = json.loads(scratch.cli("rollouts", "--json"))["rollouts"]
+    listed = scratch.cli("rollouts", "--json", "--limit", 100)
+    found: list[dict[str, str | None]] = json.loads(listed)["rollouts"]
     return sorted(found, key=lambda one: str(one["started_at"]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "way",
-    [
-        *("by_subprocess", "by_environment", "by_asyncio", "by_shell", "by_popen"),
-        *("by_system", "by_posix_spawn", "by_spawnve"),
-        *("by_fork", "by_spawn", "by_forkserver", "by_pool", "by_executor"),
-    ],
-)
-def test_a_child_of_a_run_is_linked_to_it_and_one_outside_to_none(
-    scratch: Scratch, way: str
-) -> None:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str | None]]:
+    """The rollouts of processes that start a child in a run, and one after it, in every way."""
+    scratch = Scratch(tmp_path_factory.mktemp("children"))
     scratch.write("parent.py", PARENTS)
+    for ways in (BY_COMMAND, BY_MORE_COMMANDS, BY_PYTHON):
+        scratch.said("parent.py", *ways)
+    found = rollouts(scratch)
+    assert len(found) == 3 * len(WAYS)
+    return found
 
-    scratch.said("parent.py", way)
 
-    parent, inside, outside = rollouts(scratch)
-    assert (parent["name"], parent["parent_id"]) == ("parent", None)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_of_a_run_is_linked_to_it_and_one_outside_to_none(
+    started: list[dict[str, str | None]], way: str
+) -> None:
+    first = [one["name"] for one in started].index(way)
+
+    parent, inside, outside = started[first : first + 3]
+    assert parent["parent_id"] is None
     assert (inside["name"], inside["parent_id"]) == ("child", parent["rollout_id"])
     assert (outside["name"], outside["parent_id"]) == ("child", None)
     assert len({one["owner"] for one in (parent, inside, outside)}) == 3
@@ -145,20 +155,14 @@ def test_a_child_of_a_run_is_linked_to_it_and_one_outside_to_none(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way",
-    [
-        *("by_subprocess", "by_system", "by_posix_spawn", "by_spawnve"),
-        *("by_fork", "by_spawn", "by_forkserver", "by_pool", "by_executor"),
-    ],
-)
-def test_children_are_left_alone_where_that_is_wished(scratch: Scratch, way: str) -> None:
+def test_children_are_left_alone_where_that_is_wished(scratch: Scratch) -> None:
     scratch.write("parent.py", PARENTS)
     environ = scratch.environ(TAU_LIVE_RL_CHILDREN="no")
 
-    scratch.said("parent.py", way, environ=environ)
+    for ways in (BY_COMMAND, BY_PYTHON):
+        scratch.said("parent.py", *ways, environ=environ)
 
-    assert [one["name"] for one in rollouts(scratch)] == ["parent"]
+    assert [one["name"] for one in rollouts(scratch)] == [*BY_COMMAND, *BY_PYTHON]
 
 
 POOL = """
