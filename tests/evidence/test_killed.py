@@ -36,9 +36,10 @@ COMMANDS: dict[str, list[str]] = {
     "publish": ["publish", NAMES.report("significance"), *STORE],
     "index": ["index", "--rebuild", *STORE],
     "archive": ["archive", "--now", LATE, *STORE],
-    "drill": ["drill", "--run-id", DRILL],
 }  # fmt: skip
 """In the order in which they are called."""
+
+DRILLS = ["drill", "--run-id", DRILL]
 
 
 def started(folder: Path, words: list[str]) -> subprocess.Popen[str]:
@@ -108,38 +109,46 @@ def test_a_command_that_was_killed_is_called_again_and_nothing_is_lost_or_double
 
     assert all(killed.values()), killed
     assert left(own) == left(clean)
-    for path in (NAMES.inputs, NAMES.proof, Names(DRILL).drill):
+    for path in (NAMES.inputs, NAMES.proof):
         code, output = ended(own, ["validate", *STORE, path])
         assert code == 0, output
 
 
 def drilling(folder: Path) -> subprocess.Popen[str]:
     """Return a drill that has begun to record."""
-    process = started(folder, COMMANDS["drill"])
+    process = started(folder, DRILLS)
     while not (folder / ".tau/drills" / DRILL / "recording.jsonl").exists():
         assert process.poll() is None
         threading.Event().wait(0.02)
     return process
 
 
-def test_a_drill_that_was_killed_starts_over(tmp_path: Path) -> None:
-    first = drilling(tmp_path)
-    first.kill()
+def test_a_second_drill_of_a_name_is_refused_and_one_that_was_killed_starts_over(
+    tmp_path: Path,
+) -> None:
+    clean, own = tmp_path / "clean", tmp_path / "killed"
+    clean.mkdir()
+    own.mkdir()
+    began = time.monotonic()
+    first = drilling(clean)
+
+    refused, why = ended(clean, DRILLS)
     first.communicate()
+    took_s = time.monotonic() - began
+    for wait_s in (0.0, random.Random(11).uniform(0.1 * took_s, 0.6 * took_s)):
+        killed = drilling(own)
+        threading.Event().wait(wait_s)
+        killed.kill()
+        killed.communicate()
+        assert killed.returncode == -signal.SIGKILL
+    code, output = ended(own, DRILLS)
 
-    code, output = ended(tmp_path, COMMANDS["drill"])
-
+    assert (refused, first.returncode) == (1, 0)
+    assert f"another process works in .tau/drills/{DRILL}" in why
     assert code == 0, output
-
-
-def test_a_second_drill_of_a_name_is_refused(tmp_path: Path) -> None:
-    first = drilling(tmp_path)
-
-    code, output = ended(tmp_path, COMMANDS["drill"])
-    first.communicate()
-
-    assert (code, first.returncode) == (1, 0)
-    assert f"another process works in .tau/drills/{DRILL}" in output
+    assert left(own) == left(clean)
+    code, output = ended(own, ["validate", *STORE, Names(DRILL).drill])
+    assert code == 0, output
 
 
 def test_a_check_whose_command_was_killed_ends_with_it(tmp_path: Path) -> None:
