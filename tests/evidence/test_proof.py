@@ -127,7 +127,12 @@ def test_too_few_pairs_prove_nothing(tmp_path: Path) -> None:
 
 def test_what_fails_earns_nothing_and_what_its_surroundings_lose_is_missing(tmp_path: Path) -> None:
     found = {
-        name: proved(tmp_path / name, trained=f"python:tests.evidence.projects:{name}")
+        name: prove(
+            frozen(tmp_path / name, trained=f"python:tests.evidence.projects:{name}"),
+            RUN,
+            settings=settings_of(tmp_path / name),
+            workers=8,  # who cannot be reached is tried again after a while
+        )
         for name in ("failing", "unreachable")
     }
 
