@@ -523,7 +523,7 @@ def _base_step(
         options = _chosen_slots(fresh, np.flatnonzero(now.doubted))
         state_counted = state_counted.forget(options, penalty=config.penalty, rng=rng)
     if now.improved:
-        state_counted = replace(state_counted, recency=state_counted.recency.preferred())
+        state_counted = replace(state_counted, recency=state_counted.recency.prefer())
     policy = replace(
         state_counted.policy,
         scale=state_counted.scale,

@@ -143,7 +143,7 @@ class Recency(NamedTuple):
             squares = squares * _RECENT + difference**2
         return Recency(gain, squares, gain > (0.0 if serves else _SURE * sqrt(squares)))
 
-    def preferred(self) -> "Recency":
+    def prefer(self) -> "Recency":
         """Return it with recent evidence deciding, until it is found to be no better."""
         return Recency(max(self.gain, 1.0), self.squares, True)
 

@@ -51,7 +51,7 @@ def test_gain_is_weighted_toward_the_newest() -> None:
 
 
 def test_what_is_preferred_decides_until_it_is_found_to_be_no_better() -> None:
-    found = Recency(-4.0, 9.0).preferred()
+    found = Recency(-4.0, 9.0).prefer()
 
     assert found.serves
     assert found.including(np.array([0.1])).serves
