@@ -211,12 +211,12 @@ def test_where_slopes_say_it_all_kernels_are_not_heard(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_rewards_that_tell_the_worth_of_the_state_alone_earn_no_trust(seed: int) -> None:
-    found = lived(Worth(), rollouts=64, seed=seed, every=16, window=0).state
+def test_rewards_that_tell_the_worth_of_the_state_alone_earn_trust_by_chance_alone() -> None:
+    """1.5 standard errors are exceeded by chance in one case of fifteen."""
+    states = [lived(Worth(), rollouts=64, seed=seed, every=16, window=0).state for seed in range(6)]
 
-    assert found.kernels.sums.samples == 480.0
-    assert not found.policy.base.kernel.is_trusted
+    assert {state.kernels.sums.samples for state in states} == {480.0}
+    assert sum(state.policy.base.kernel.is_trusted for state in states) <= 1
 
 
 def digest() -> str:
