@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tau_live.core.settings import Learner as LearnerMode
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward
 from tau_live.learn.learner import Learner
+from tau_live.rl.config import PPOConfig
 from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import until
 
@@ -44,6 +46,10 @@ def lived(
 
 def even(choice: str, at: float) -> float:
     return float(at < (0.8 if choice == "a" else 0.5))
+
+
+def _rate(choice: str, at: float, *, b: float) -> float:
+    return float(at < (0.5 if choice == "a" else b))
 
 
 def gate_of(path: Path) -> tuple[str, str | None]:
@@ -147,6 +153,27 @@ def test_an_option_that_becomes_worse_is_told_and_voids_the_test(
     assert gate_of(path) == ("hold", "option_became_worse")
     assert isinstance(snapshot["counters"], dict)
     assert snapshot["counters"]["drift_alarms"] == len(alarms)
+
+
+@pytest.mark.slow
+def test_after_an_option_became_better_recent_evidence_decides(calm: Settings, path: Path) -> None:
+    """Without fading both kinds of evidence foresee the same: only the alarm prefers one."""
+    quiet = replace(calm, learner=LearnerMode.OFF, exploration=0.5)
+    found: list[tuple[list[str], bool]] = []
+
+    for first in range(0, 200, 8):
+        rate = 1.0 if first >= 120 else 0.0
+        lived(quiet, 8, partial(_rate, b=rate), first=first)
+        store = SqliteStore.open(path)
+        learner = Learner(store, quiet, holder="test", ppo=PPOConfig(fading=0.0))
+        result = learner.run_next(now=1.0)
+        assert result is not None
+        alarms = [str(alarm["direction"]) for alarm in store.monitors.monitor("model").alarms]
+        found.append((alarms, bool(result.update.report.get("recent_evidence"))))
+        store.close()
+
+    assert found[-1][0] == ["better"]
+    assert all(decides == bool(alarms) for alarms, decides in found)
 
 
 @pytest.mark.slow
