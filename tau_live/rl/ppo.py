@@ -14,7 +14,6 @@ from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, frozen, squared_
 from tau_live.rl.base import Base, Estimates, EstimatesBySource, base_of
 from tau_live.rl.batch import Batch, Trajectories, batch, batch_without_base, concatenate, newest
 from tau_live.rl.config import PPOConfig
-from tau_live.rl.kernel import Kernels
 from tau_live.rl.net import Net
 from tau_live.rl.policy import Policy
 from tau_live.rl.state import Adam, LearnerState
@@ -586,11 +585,7 @@ def _goal(
         penalty=config.penalty,
         multiplier=price,
         together=state_counted.counts.decisions / max(state_counted.counts.rollouts, 1),
-        kernels=(
-            Kernels.empty(state_counted.kernels.width)
-            if state_counted.recency.serves
-            else state_counted.kernels
-        ),
+        kernels=state_counted.serving_kernels,
     )
     yield_gil()
     return goal._replace(exploration=goal.exploration / _variety(goal, data, new=new))

@@ -316,6 +316,11 @@ class LearnerState:
         """The regression that decides: of all evidence, or of recent evidence."""
         return self.recent_fit if self.recency.serves else self.action_fit
 
+    @property
+    def serving_kernels(self) -> Kernels:
+        """The kernels beside it: none beside recent evidence, for theirs does not fade."""
+        return Kernels.empty(self.kernels.width) if self.recency.serves else self.kernels
+
     def compare(
         self, batch: Batch, rewards: FloatArray, probabilities: FloatArray
     ) -> "LearnerState":
