@@ -45,7 +45,7 @@ class Doors:
                 self._note("unsafe", event)
         elif event == "open" and isinstance(args[0], str) and _writes(args):
             path = os.path.abspath(args[0])  # noqa: PTH100  # nothing may be imported here
-            if not path.startswith((self._folder, "/dev/")):
+            if path != os.devnull and not path.startswith(self._folder):
                 self._note("outside", path)
 
     def _note(self, kind: str, what: str) -> None:
