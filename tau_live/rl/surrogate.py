@@ -252,6 +252,8 @@ def build_batch(
         everything.length,
     )
     estimated = batched_vtrace(steps, traces, lambda_=config.lambda_)
+    # the policy has just learned from these returns: bad luck would weigh less in a weighted target
+    returns = batched_vtrace(steps, np.ones_like(traces), lambda_=config.lambda_).returns
     acting = known & (batch.counts > 1) & (everything.version_lag <= config.lag_bound)
     kept = _window_mask(traces * acting, acting, everything, share=config.effective_share, new=new)
     acting &= np.repeat(kept, everything.length)
@@ -259,7 +261,7 @@ def build_batch(
     fresh = np.arange(len(weights)) < everything.length[:new].sum()
     scale = before.advantage_scale.including(estimated.advantages[acting & fresh])
     advantages = scale.apply(estimated.advantages)
-    values = (estimated.returns - batch.contexts.dot(after_base.value_base)) / after_base.unit
+    values = (returns - batch.contexts.dot(after_base.value_base)) / after_base.unit
     own = config.normalization
     if own is not None:
         lengths = everything.length
@@ -282,7 +284,7 @@ def build_batch(
         _effective(weights),
         int(kept[new:].sum()),
         scale,
-        estimated.returns,
+        returns,
     )
 
 

@@ -257,7 +257,8 @@ class Verdict(NamedTuple):
     Attributes:
         task: Its name.
         ours: The mean reward of tau-live.
-        peer: Who was best of the others, each with the setting that was best in hindsight.
+        peer: Who was best of the others, each with the setting that was best in hindsight;
+            tau-live itself if there are none.
         theirs: Its mean reward.
         error: The standard error of the difference, seed by seed; 0 with one seed.
         first: The mean of our first runs, and that of the peer that was best in them.
@@ -292,7 +293,8 @@ def verdict(found: Measured, name: str) -> Verdict | None:
         return -np.inf if value is None else value
 
     def best(figure: str) -> str:
-        return max((who for who in found.each if who != OURS), key=lambda who: mean(who, figure))
+        others = (who for who in found.each if who != OURS)
+        return max(others, key=lambda who: mean(who, figure), default=OURS)
 
     def each(who: str, figure: str) -> list[float]:
         by_seed = found.each.get(who, {}).get(figure, {})

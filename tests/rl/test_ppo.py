@@ -13,7 +13,7 @@ from tau_live.rl.ppo import Update, epochs_for, logged_kl, update
 from tau_live.rl.state import LearnerState
 from tau_live.rl.throttle import giving_way
 from tests.rl.digests import digest_of
-from tests.rl.tasks import Step, Tile, TwoSteps, gathered, lived, played
+from tests.rl.tasks import Chances, Step, Tile, TwoSteps, gathered, lived, played
 
 SMALL = PolicyConfig(width=64, cross_width=256, ridge_width=128)
 
@@ -265,17 +265,25 @@ def test_the_oldest_are_left_out_where_the_effective_sample_would_be_too_small()
 
 
 def test_the_critic_is_the_regression_and_what_steps_add_to_it() -> None:
-    state = LearnerState.initial(SMALL)
-    still, moving = PPOConfig(learning_rate=1e-12, net_learning_rate=1e-12), PPOConfig()
-    fresh = [one_step([1.0, 0.0, 1.0, 1.0] * 2), one_step([0.0, 0.0, 1.0, 0.0] * 2)]
+    still = PPOConfig(learning_rate=1e-12, net_learning_rate=1e-12)
+    once = lived(TwoSteps(), rollouts=24, seed=0, policy_config=SMALL).state
 
-    once = updated(state, fresh[0], config=moving).state
-    twice = updated(once, fresh[1], config=still).state
+    twice = updated(once, rollouts(once, 1), config=still).state
 
     expected = once.policy.critic - once.value_base
     np.testing.assert_allclose(twice.policy.critic - twice.value_base, expected, atol=1e-9)
     assert np.abs(expected).max() > 1e-3
-    assert np.abs(twice.value_base - once.value_base).max() > 0.1
+    assert np.abs(twice.value_base - once.value_base).max() > 1e-3
+
+
+def test_the_critic_expects_what_was_earned_although_luck_has_moved_the_policy() -> None:
+    nothing = encode({}, [(name, None) for name in Chances.options], width=SMALL.width)
+    for seed in range(4):
+        life = lived(Chances((0.5, 0.5)), rollouts=240, seed=seed, policy_config=SMALL)
+
+        assert life.state.policy.judge(nothing).value == pytest.approx(
+            np.mean(life.rewards), abs=0.004
+        )
 
 
 def test_the_base_moves_the_policy_by_a_bounded_step() -> None:

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from heapq import nsmallest
 from pathlib import Path
 
 from tau_live.core.errors import TauLiveError
@@ -265,6 +266,7 @@ class Spelling:
             self._by_letter[word[0]].append(word)
             for pair in pairs_of(word):
                 self._by_pair[pair].append(word)
+        self._pair_counts = {word: len(pairs_of(word)) for word in self._holders}
 
     def meant_by(self, word: str) -> dict[str, float]:
         """Return the known words that ``word`` may stand for, with a similarity in ``[0, 1]``."""
@@ -276,7 +278,7 @@ class Spelling:
             other: likeness
             for other, count in shared.items()
             # From here on a word may stand for another.
-            if (likeness := 2 * count / (len(pairs) + len(pairs_of(other)))) >= 0.5
+            if (likeness := 2 * count / (len(pairs) + self._pair_counts[other])) >= 0.5
         }
         for other in self._longer(word):
             similar[other] = max(similar.get(other, 0.0), 0.4 + 0.6 * len(word) / len(other))
@@ -310,7 +312,7 @@ class Spelling:
             for number, total in totals.items()
         ]
         # Only the best 24 are compared with the question letter by letter.
-        return self._rescore(" ".join(words), _best_first(covered)[:24])
+        return self._rescore(" ".join(words), _best_first(covered, 24))
 
     def _gains(self, word: str) -> tuple[dict[int, float], float]:
         """Return what each entry gains by containing a likely spelling, and the most it could."""
@@ -332,7 +334,7 @@ class Spelling:
                 matcher.set_seq1(name)
                 likeness = max(likeness, matcher.ratio())
             scored.append((max(0.0, min(1.0, 0.72 * share + 0.28 * likeness)), number))
-        return _best_first(scored)
+        return _best_first(scored, len(scored))
 
 
 def pairs_of(word: str) -> set[str]:
@@ -341,5 +343,5 @@ def pairs_of(word: str) -> set[str]:
     return {framed[i : i + 2] for i in range(len(framed) - 1)}
 
 
-def _best_first(scored: list[tuple[float, int]]) -> list[tuple[float, int]]:
-    return sorted(scored, key=lambda pair: (-pair[0], pair[1]))
+def _best_first(scored: list[tuple[float, int]], most: int) -> list[tuple[float, int]]:
+    return nsmallest(most, scored, key=lambda pair: (-pair[0], pair[1]))

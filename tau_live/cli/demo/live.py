@@ -1,10 +1,13 @@
 """The demo: an agent that gets better at a real task, through the whole loop and a real store."""
 
+import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +19,7 @@ from tau_live.cli.demo.agent import (
     compare_baselines,
     default_choice,
 )
-from tau_live.cli.demo.corpus import standard_library
+from tau_live.cli.demo.corpus import Entry, standard_library
 from tau_live.cli.demo.questions import (
     Outcome,
     Outcomes,
@@ -26,7 +29,7 @@ from tau_live.cli.demo.questions import (
     questions,
     split_entries,
 )
-from tau_live.cli.demo.strategies import Library, Strategy
+from tau_live.cli.demo.strategies import Hit, Library, Strategy
 from tau_live.core.errors import TauLiveError
 from tau_live.core.settings import Learner, Settings
 from tau_live.decisions.decider import Decider
@@ -123,15 +126,10 @@ def run_demo(
     parts = split_entries(standard_library(), seed=seed)
     training_set = questions(parts.training, count=training, seed=seed)
     test_set = questions(parts.held_out, count=held_out, seed=seed)
-    with closing(Library(parts.indexed)) as library:
-        everything = [*training_set, *test_set]
-        for done, question in enumerate(everything):
-            for strategy in Strategy:
-                library.search(strategy, question.text)
-            if done % 16 == 0:
-                progress("measuring every fixed strategy", done, len(everything), ())
-        progress("tuning the best cascade", 0, 1, ())
-        baselines = compare_baselines(training_set, test_set, library)
+    with (
+        closing(Library(parts.indexed)) as library,
+        _baselines(parts.indexed, training_set, test_set) as baselines_and_hits,
+    ):
         api.detach()
         if api.attach(settings) is None:
             raise TauLiveError("the demo needs tau-live: set TAU_LIVE_RL=1")
@@ -140,6 +138,9 @@ def run_demo(
             snapshot = api.snapshot()
         finally:
             api.detach()
+        progress("measuring every fixed strategy", 0, 1, ())
+        baselines, hits = baselines_and_hits()
+        library.hits.update(hits)
         untrained = Policy.initial(policy_config(settings))
         version, policy = _serving(settings, untrained)
         before, _ = _play(untrained, test_set, library, settings)
@@ -160,6 +161,47 @@ def run_demo(
         outcomes=dict(timings),
         snapshot=snapshot,
     )
+
+
+Measured = tuple[Comparison, Mapping[tuple[Strategy, str], Hit | None]]
+"""The baselines, and the hits of all questions."""
+
+
+@contextmanager
+def _baselines(
+    entries: Sequence[Entry], training_set: Sequence[Question], test_set: Sequence[Question]
+) -> Iterator[Callable[[], Measured]]:
+    """Compare the baselines in another process meanwhile; yield a call that waits for the result.
+
+    Raises:
+        TauLiveError: That process ended early.
+    """
+    context = get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(
+        target=_compare, args=(sender, entries, training_set, test_set), daemon=True
+    )
+    child.start()
+    sender.close()
+    try:
+        yield receiver.recv
+    except EOFError as error:
+        raise TauLiveError("the process that measures the fixed strategies ended early") from error
+    finally:
+        child.kill()
+        child.join()
+        receiver.close()
+
+
+def _compare(
+    sender: Connection,
+    entries: Sequence[Entry],
+    training_set: Sequence[Question],
+    test_set: Sequence[Question],
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo ends this process when it is stopped
+    with closing(Library(entries)) as library:
+        sender.send((compare_baselines(training_set, test_set, library), library.hits))
 
 
 def _learn(
