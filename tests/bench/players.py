@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 import tau_live
 from tau_live.core.settings import Learner as Where
 from tau_live.core.settings import Settings
 from tau_live.runtime.api import Run, RunContext
 from tau_live.store.sqlite.store import SqliteStore
+from tests.bench.vectors import FloatArray
 
 Features = Mapping[str, object]
 Options = Mapping[str, Features | None]
@@ -107,14 +110,18 @@ class TauLive:
             raise RuntimeError(f"tau-live did not settle: {tau_live.snapshot()['gate']}")
 
     def best(self, point: str, options: Options, context: Features) -> str:
+        probabilities = self.probabilities(point, options, context)
+        return list(options)[int(probabilities.argmax())]
+
+    def probabilities(self, point: str, options: Options, context: Features) -> FloatArray:
+        """Return how likely each option would be chosen now, exploration included."""
         runtime = tau_live.attach()
         if runtime is None:
             raise RuntimeError("tau-live is off")
-        names = list(options)
         decided = runtime._decider.choose(
             "best", point=point, options=list(options.items()), context=context, default=None
         )
-        return max(zip(decided.probabilities, reversed(range(len(names))), names, strict=True))[2]
+        return np.array(decided.probabilities)
 
     def versions(self) -> int:
         """Return how many versions of policies were made."""

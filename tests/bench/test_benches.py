@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 from click.testing import CliRunner
 
-from tests.bench import cartpole, digits, drift, harness, promotion, routing, suite
+from tests.bench import cartpole, digits, drift, harness, logged, promotion, routing, suite
 from tests.bench.harness import OURS, Bench, Contestant, Figures, Goal, command
 from tests.bench.players import EachStep, Learner
 from tests.bench.tasks import TASKS, Task, task_of
 
-BENCHES = (cartpole, digits, drift, promotion, routing)
+BENCHES = (cartpole, digits, drift, logged, promotion, routing)
 NEEDS = {
     **dict.fromkeys(
         ("2 classes", "5 classes", "20 classes", "wine", "breast cancer", "moons", "digits",
@@ -54,6 +54,9 @@ def _no_such_package(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(partial(routing.play_ours, rollouts=40), "sklearn", "end", id="routing"),
         pytest.param(partial(drift.play_ours, before=16, after=8), "sklearn", "before", id="drift"),
         pytest.param(partial(cartpole.play_ours, most=8), "gymnasium", "rollouts", id="cartpole"),
+        pytest.param(
+            partial(logged.play_ours, "table", rows=96), None, "table, 96 rows", id="logged",
+        ),
         pytest.param(
             partial(promotion.play, rollouts=400, equal=2, unequal=2), None, promotion.AA,
             id="promotion",
