@@ -2,7 +2,8 @@
 
 Beside the ridge regression on slopes there is, for each option by its name, one on random Fourier
 features of the context. Both predict every return before they learn from it. The trust in the
-second, from 0 to 1, is how far it would have corrected the errors of the first.
+second, from 0 to 1, is how far it would have corrected the errors of the first; and its penalty is
+the one that would have predicted best.
 
 The inner product of these features is on average the mean of two Gaussian kernels of two contexts,
 a wide one and a narrow one, whatever their number. The frequencies are hashed, so no version has to
@@ -23,8 +24,9 @@ from tau_live.rl.throttle import yield_gil
 MOST = 32
 """Most options with a regression of their own: the first that came. Each takes half a megabyte."""
 
-_PENALTY = 0.125  # one over the prior variance of returns over contexts, in units of the noise
 _SURE = 1.5  # standard errors by which the improvement must be above 0
+_FAR = 2.0  # the same for another penalty
+_LEAST, _LARGEST = 1 / 32, 32.0
 
 
 class KernelInput(NamedTuple):
@@ -195,6 +197,38 @@ class Sums(NamedTuple):
         return float(np.sqrt(min(max(squares, 0.0) / self.errors, 1.0)))
 
 
+class Penalty(NamedTuple):
+    """The ridge penalty of kernels, and the evidence for another one.
+
+    With weights ``w``, covariance ``P`` and waves ``x``, the prediction ``x . w`` changes by
+    ``m = -penalty * x . P w`` with the logarithm of the penalty. An error ``e`` made before
+    learning gets smaller with a larger penalty where ``e * m`` is above 0.
+
+    Attributes:
+        value: Noise variance over the prior variance of returns over contexts.
+        gain: Sum of ``e * m``.
+        squares: Sum of their squares.
+    """
+
+    value: float = 0.125
+    gain: float = 0.0
+    squares: float = 0.0
+
+    def including(self, errors: FloatArray, moves: FloatArray) -> "Penalty":
+        """Return it with more errors ``e`` and moves ``m``, each ``[M]``.
+
+        It is doubled where that would have predicted better beyond chance, and halved where that
+        would; the evidence then begins anew.
+        """
+        gains = errors * moves
+        gain = self.gain + float(np.add.reduce(gains))
+        squares = self.squares + float(np.add.reduce(gains**2))
+        if not abs(gain) > _FAR * float(np.sqrt(squares)):  # also refuses NaN
+            return Penalty(self.value, gain, squares)
+        value = self.value * 2.0 if gain > 0.0 else self.value / 2.0
+        return Penalty(min(max(value, _LEAST), _LARGEST))
+
+
 class Kernels(NamedTuple):
     """The state of the kernel regressions.
 
@@ -202,18 +236,20 @@ class Kernels(NamedTuple):
         names: ``[O]``, slots of options' names, in the order in which they came.
         fits: One regression for each.
         sums: The evidence for their trust.
+        penalty: Their ridge penalty.
         width: How many waves there are; 0 leaves kernels out.
     """
 
     names: IntArray
     fits: tuple[Regression, ...]
     sums: Sums
+    penalty: Penalty
     width: int
 
     @classmethod
     def empty(cls, width: int) -> "Kernels":
         """Return the regressions without samples."""
-        return cls(np.zeros(0, dtype=np.int64), (), Sums(), width)
+        return cls(np.zeros(0, dtype=np.int64), (), Sums(), Penalty(), width)
 
     def including(
         self,
@@ -244,13 +280,13 @@ class Kernels(NamedTuple):
                 _dense(waves[at]),
                 rewards[at],
                 costs[at],
-                penalty=_PENALTY,
+                penalty=self.penalty.value,
                 rng=unused_rng,
                 cost_mean=cost_mean,
             )
         return self._replace(names=known, fits=tuple(fits))
 
-    def update_trust(
+    def judge(
         self,
         inputs: KernelInput,
         slopes: FloatArray,
@@ -260,7 +296,7 @@ class Kernels(NamedTuple):
         probabilities: FloatArray,
         mean: float,
     ) -> "Kernels":
-        """Return the regressions with their trust updated by new decisions, not learned from yet.
+        """Return the regressions with trust and penalty updated by decisions not learned from yet.
 
         Args:
             inputs: ``N`` decisions with ``M`` options.
@@ -275,11 +311,23 @@ class Kernels(NamedTuple):
         starts = np.cumsum(inputs.counts) - inputs.counts
         shared = np.add.reduceat(probabilities * change, starts)
         errors = rewards - mean - slopes[chosen]
-        return self._replace(sums=self.sums.including(errors, shared, change[chosen] - shared))
+        sums = self.sums.including(errors, shared, change[chosen] - shared)
+        order = np.argsort(self.names)
+        by_penalty = [
+            -self.penalty.value * np.einsum("ij,j->i", fit.covariance, fit.gain(mean))
+            for fit in self.fits
+        ]
+        moving = Kernel(self.names[order], np.array(by_penalty)[order], np.ones(len(order)))
+        moves = moving.predict(inputs)[0][chosen]
+        seen = known[chosen]
+        penalty = self.penalty.including((rewards - mean - gains[chosen])[seen], moves[seen])
+        more = penalty.value - self.penalty.value
+        fits = tuple(fit.penalise(more) for fit in self.fits) if more else self.fits
+        return self._replace(fits=fits, sums=sums, penalty=penalty)
 
     def restart(self) -> "Kernels":
-        """Return the regressions without samples, trusted as before."""
-        return Kernels.empty(self.width)._replace(sums=self.sums)
+        """Return the regressions without samples, trusted and penalised as before."""
+        return Kernels.empty(self.width)._replace(sums=self.sums, penalty=self.penalty)
 
     def forget(self, names: IntArray) -> "Kernels":
         """Return the regressions without these options."""
@@ -316,7 +364,7 @@ class Kernels(NamedTuple):
         numbers = [fit.numbers for fit in self.fits]
         return {
             "kernels_names": self.names,
-            "kernels_sums": np.array([options, *self.sums]),
+            "kernels_sums": np.array([options, *self.sums, *self.penalty]),
             "kernels_numbers": np.array(numbers).reshape(options, NUMBERS),
             "kernels_covariances": covariances,
             "kernels_weights": weights,
@@ -329,12 +377,18 @@ class Kernels(NamedTuple):
         Raises:
             ValueError: An array is missing or malformed.
         """
-        if _has_other_waves(arrays):
+        if _has_other_waves(arrays) or np.size(arrays.get("kernels_sums", ())) == 1 + _SUMS:
             return cls.empty(width)
-        size, *rest = required_array(arrays, "kernels_sums", (1 + len(Sums._fields),)).tolist()
-        options, sums = int(size), Sums(*rest)
-        if not 0 <= options <= MOST or min(*sums[:3], sums.changes) < 0.0:
-            raise ValueError(f"kernels_sums are out of range: {size!r}, {sums!r}")
+        size, *rest = required_array(
+            arrays, "kernels_sums", (1 + _SUMS + len(Penalty._fields),)
+        ).tolist()
+        options, sums, penalty = int(size), Sums(*rest[:_SUMS]), Penalty(*rest[_SUMS:])
+        if (
+            not 0 <= options <= MOST
+            or min(*sums[:3], sums.changes, penalty.squares) < 0.0
+            or not _LEAST <= penalty.value <= _LARGEST
+        ):
+            raise ValueError(f"kernels_sums are out of range: {size!r}, {sums!r}, {penalty!r}")
         names, upper = _names(arrays, "kernels_names", options), np.triu_indices(width)
         halves = required_array(arrays, "kernels_covariances", (options, len(upper[0])))
         weights = required_array(arrays, "kernels_weights", (options, width, TARGETS))
@@ -351,13 +405,16 @@ class Kernels(NamedTuple):
             fits.append(
                 Regression(columns, covariance, weights[place].copy(), int(samples), *moments)
             )
-        return cls(names, tuple(fits), sums, width)
+        return cls(names, tuple(fits), sums, penalty, width)
 
 
 def _dense(waves: FloatArray) -> Crossed:
     samples, width = waves.shape
     slots = np.tile(np.arange(width), samples)
     return Crossed(slots, waves.ravel(), np.arange(samples + 1) * width)
+
+
+_SUMS = len(Sums._fields)
 
 
 def _has_other_waves(arrays: Mapping[str, Array]) -> bool:

@@ -218,6 +218,24 @@ class Regression(NamedTuple):
             cost_residuals=kept * self.cost_residuals,
         )
 
+    def penalise(self, more: float) -> "Regression":
+        """Return the regression, which has no draws, with a ridge penalty larger by ``more``.
+
+        Each weight is observed once more, as 0: a sample of the weight ``more``, which may be
+        negative.
+
+        Args:
+            more: Above minus the penalty.
+        """
+        covariance, weights = self.covariance.copy(), self.weights.copy()
+        for at in range(len(weights)):
+            direction = covariance[at].copy()
+            share = more / (1.0 + more * float(direction[at]))
+            weights -= (share * direction)[:, None] * weights[at]
+            covariance -= share * (direction[:, None] * direction)  # symmetric to the last bit
+            yield_gil()
+        return self._replace(covariance=covariance, weights=weights)
+
     @property
     def numbers(self) -> FloatArray:
         """``[NUMBERS]``, the sample count and the moments."""

@@ -340,7 +340,7 @@ class LearnerState:
         if inputs is not None:
             gains, known, trust = kernels.to_kernel(0.0, (fit.mean, 0.0)).predict(inputs)
             expected = (slopes + np.where(known, trust * (gains - slopes), 0.0))[chosen]
-            kernels = kernels.update_trust(
+            kernels = kernels.judge(
                 inputs,
                 slopes,
                 rewards,

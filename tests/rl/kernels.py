@@ -19,12 +19,14 @@ def slots(*names: int) -> IntArray:
     return np.array(names, dtype=np.int64)
 
 
-def learned(names: Sequence[int], *, seed: int = 0, each: int = 5) -> Kernels:
+def learned(
+    names: Sequence[int], *, seed: int = 0, each: int = 5, into: Kernels | None = None
+) -> Kernels:
     """Return the regressions on some samples of each of these options."""
     rng = np.random.default_rng(seed)
     of = np.repeat(np.array(names, dtype=np.int64), each)
     targets = rng.normal(size=(2, len(of)))
-    return Kernels.empty(WAVES).including(of, rows(rng, len(of)), *targets)
+    return (into or Kernels.empty(WAVES)).including(of, rows(rng, len(of)), *targets)
 
 
 def kernel_of(names: Sequence[int], gains: FloatArray, trust: float) -> Kernel:

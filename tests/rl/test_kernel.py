@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.base import Base, base_of
-from tau_live.rl.kernel import MOST, Kernel, KernelInput, Kernels, Sums
+from tau_live.rl.kernel import MOST, Kernel, KernelInput, Kernels, Penalty, Sums
 from tau_live.rl.recursive import Regression
 from tests.rl.digests import digest
 from tests.rl.kernels import WAVES, kernel_of, learned, rows, slots
@@ -168,7 +168,7 @@ def judged(
 ) -> Kernels:
     """Return the regressions with what decisions say, where slopes expect nothing."""
     options = int(seen.counts.sum())
-    return kernels.update_trust(
+    return kernels.judge(
         seen,
         np.zeros(options),
         rewards,
@@ -233,6 +233,58 @@ def test_what_is_an_accident_earns_no_trust() -> None:
     assert heard <= 8  # 1.5 standard errors: 1 in 15
 
 
+@pytest.mark.parametrize(
+    ("penalty", "gain", "value"),
+    [
+        pytest.param(Penalty(1.0, 0.5, 3.0), 1.0, 1.0, id="within chance"),
+        pytest.param(Penalty(1.0, 9.0, 3.0), 1.0, 2.0, id="more would have been better"),
+        pytest.param(Penalty(1.0, -9.0, 3.0), -1.0, 0.5, id="less would have been better"),
+        pytest.param(Penalty(32.0, 9.0, 3.0), 1.0, 32.0, id="never above the largest"),
+        pytest.param(Penalty(1 / 32, -9.0, 3.0), -1.0, 1 / 32, id="never below the least"),
+        pytest.param(Penalty(1.0, np.inf, np.inf), 1.0, 1.0, id="past all numbers"),
+    ],
+)
+def test_the_penalty_changes_beyond_chance(penalty: Penalty, gain: float, value: float) -> None:
+    found = penalty.including(np.array([gain]), np.ones(1))
+
+    assert found.value == value
+
+
+@pytest.mark.parametrize(("noise", "least", "most"), [(3.0, 2.0, 32.0), (0.01, 1 / 32, 0.0625)])
+def test_noise_raises_the_penalty_and_certainty_lowers_it(
+    noise: float, least: float, most: float
+) -> None:
+    rng = np.random.default_rng(11)
+    gains, found = rng.normal(size=(2, WAVES)), Kernels.empty(WAVES)
+    for _ in range(200):
+        seen, chosen = two_options(rng, 8)
+        rewards = np.einsum("nw,nw->n", seen.waves, gains[chosen % 2])
+        rewards += noise * rng.normal(size=8)
+        if found.fits:
+            found = judged(found, rng, rewards, seen=seen, chosen=chosen)
+        found = found.including(seen.names[chosen], seen.waves, rewards, np.zeros(8))
+
+    assert least <= found.penalty.value <= most
+    kept = found.restart()
+    assert (kept.penalty, kept.sums, kept.fits) == (found.penalty, found.sums, ())
+
+
+def test_a_changed_penalty_is_that_of_all_samples() -> None:
+    rng = np.random.default_rng(12)
+    found = learned([3, 8], each=40)._replace(penalty=Penalty(0.125, 1e3, 1.0))
+    again = Kernels.empty(WAVES)._replace(penalty=Penalty(0.25))
+    seen, chosen = two_options(rng, 8)
+
+    found = judged(found, rng, np.zeros(8), seen=seen, chosen=chosen)
+    again = learned([3, 8], each=40, into=again)
+
+    assert found.penalty.value == 0.25
+    for fit, expected in zip(found.fits, again.fits, strict=True):
+        np.testing.assert_allclose(fit.weights, expected.weights, atol=1e-9)
+        np.testing.assert_allclose(fit.covariance, expected.covariance, atol=1e-9)
+        assert (fit.covariance == fit.covariance.T).all()
+
+
 def test_options_that_kernels_do_not_know_are_left_to_slopes() -> None:
     rng = np.random.default_rng(9)
     kernels = taught(rng.normal(size=(2, WAVES)))
@@ -243,6 +295,7 @@ def test_options_that_kernels_do_not_know_are_left_to_slopes() -> None:
 
     assert found.sums.changes == 0.0
     assert found.sums.blind == found.sums.errors > 0.0
+    assert found.penalty == Penalty()
 
 
 def test_no_decisions_say_nothing() -> None:

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from tau_live.rl.arrays import FloatArray
-from tau_live.rl.kernel import MOST, Kernel, Kernels, Sums
+from tau_live.rl.kernel import MOST, Kernel, Kernels, Penalty, Sums
 from tests.rl.digests import digest
 from tests.rl.kernels import WAVES, kernel_of, learned, slots
 
 
 def test_kernels_are_saved_and_loaded_to_the_last_bit() -> None:
-    kernels = learned([700, 3, 41])._replace(sums=Sums(90.0, 80.0, 70.0, -40.0, 50.0))
+    kernels = learned([700, 3, 41])._replace(
+        sums=Sums(90.0, 80.0, 70.0, -40.0, 50.0), penalty=Penalty(4.0, -3.0, 9.0)
+    )
     kernel = kernels._replace(sums=Sums(90.0, 80.0, 70.0, 40.0, 50.0)).to_kernel(0.5, (1.0, 2.0))
 
     loaded = Kernels.from_arrays(kernels.arrays(), width=WAVES)
@@ -20,7 +22,7 @@ def test_kernels_are_saved_and_loaded_to_the_last_bit() -> None:
 
     assert digest(loaded.arrays()) == digest(kernels.arrays())
     assert loaded.names.tolist() == [700, 3, 41]
-    assert loaded.sums == kernels.sums
+    assert (loaded.sums, loaded.penalty) == (kernels.sums, kernels.penalty)
     assert digest(served.arrays()) == digest(kernel.arrays())
     assert (served.trust.tolist(), served.width) == ([0.8] * 3, WAVES)
     more = (slots(3, 9), np.ones((2, WAVES)), np.ones(2), np.ones(2))
@@ -34,6 +36,13 @@ def test_kernels_of_earlier_waves_are_left_out() -> None:
 
     assert not Kernels.from_arrays(arrays, width=WAVES).fits
     assert not Kernel.from_arrays(arrays, width=WAVES).is_trusted
+
+
+def test_kernels_of_a_fixed_penalty_are_learned_anew() -> None:
+    arrays = learned([700, 3]).arrays()
+    arrays["kernels_sums"] = arrays["kernels_sums"][:6]
+
+    assert not Kernels.from_arrays(arrays, width=WAVES).fits
 
 
 LEARNER = learned([700, 3]).arrays()
@@ -65,9 +74,11 @@ def test_damaged_arrays_are_refused_by_name(
     ("name", "value"),
     [
         ("kernels_names", [3.0, 3.0]),
-        ("kernels_sums", [MOST + 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
-        ("kernels_sums", [2.0, -1.0, 0.0, 0.0, 0.0, 0.0]),
-        ("kernels_sums", [2.0, 0.0, 0.0, 0.0, 0.0, -1.0]),
+        ("kernels_sums", [MOST + 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.125, 0.0, 0.0]),
+        ("kernels_sums", [2.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.125, 0.0, 0.0]),
+        ("kernels_sums", [2.0, 0.0, 0.0, 0.0, 0.0, -1.0, 0.125, 0.0, 0.0]),
+        ("kernels_sums", [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.01, 0.0, 0.0]),
+        ("kernels_sums", [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.125, 0.0, -1.0]),
         ("kernels_numbers", [[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 0, -1.0, 0, 0, 0, 0]]),
         ("kernels_numbers", [[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [-2.0, 0, 0, 0, 0, 0, 0]]),
     ],
