@@ -81,7 +81,7 @@ def test_a_seed_determines_everything(finished: Report, tmp_path: Path) -> None:
     assert again.after == finished.after
     assert again.curve == finished.curve
     assert again.habits == finished.habits
-    assert told[-1] == "learning"
+    assert told[-1] == "measuring every fixed strategy"
 
 
 @pytest.mark.slow
