@@ -68,6 +68,7 @@ def test_a_package_is_imported_on_its_own_floor_only(package: str) -> None:
     assert strangers == []
 
 
+@pytest.mark.slow
 def test_the_environment_is_read_at_the_door_and_on_the_command_line_only() -> None:
     readers = {
         name
@@ -90,6 +91,7 @@ def test_no_module_takes_the_name_of_a_public_function() -> None:
     assert not names.intersection(tau_live.__all__)  # importing one would replace the function
 
 
+@pytest.mark.slow
 def test_numpy_allow_pickle_is_never_true() -> None:
     for name, tree in modules().items():
         for node in ast.walk(tree):

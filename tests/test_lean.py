@@ -189,6 +189,7 @@ def test_gate_and_kill_cost_at_most_ten_times_an_empty_python(store: Path) -> No
     assert kill <= 10 * empty  # measured: 9 times
 
 
+@pytest.mark.slow
 def test_an_odd_row_and_a_name_too_long_end_in_a_line(store: Path) -> None:
     with closing(sqlite3.connect(store)) as db, db:
         db.execute("delete from gate")
@@ -200,6 +201,7 @@ def test_an_odd_row_and_a_name_too_long_end_in_a_line(store: Path) -> None:
     assert "Traceback" not in odd.stderr + far.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full disk at hand")
 def test_everything_is_switched_off_where_nothing_can_be_printed(store: Path) -> None:
     environ = {**os.environ, "TAU_LIVE_RL_STORE": str(store)}

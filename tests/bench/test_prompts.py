@@ -47,6 +47,7 @@ def test_a_world_is_drawn_by_its_seed_and_no_row_is_in_two_sets(family: str, see
     assert len(set(rows)) == len(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_independent_rules_help_one_by_one(seed: int) -> None:
     drawn = world("independent", seed)

@@ -95,6 +95,7 @@ def test_every_command_can_print_json_of_a_store_that_is_named(path: str) -> Non
     assert {"--json", "--store"} <= options
 
 
+@pytest.mark.slow
 def test_the_group_lists_every_command_as_its_module_describes_it() -> None:
     with click.Context(main) as ctx:
         named = {name: main.get_command(ctx, name) for name in main.list_commands(ctx)}
@@ -121,6 +122,7 @@ def test_without_a_store_it_says_so_in_one_line_and_makes_none(
     assert not path.parent.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
 def test_reading_leaves_the_store_as_it_was(arguments: list[str], run: Run, filled: Path) -> None:
     before = filled.read_bytes()

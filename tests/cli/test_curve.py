@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def test_where_all_is_the_same_it_is_a_line_in_the_middle() -> None:
     assert [row[-3:] for row in rows] == ["   ", "███", "   ", "   "]
 
 
+@pytest.mark.slow
 @given(st.lists(ANY, min_size=1, max_size=80), st.integers(12, 200))
 def test_it_never_needs_more_room_than_there_is(values: list[float], width: int) -> None:
     rows = drawn([mean(value, value - 1.0, value + 1.0) for value in values], width=width)

@@ -114,6 +114,7 @@ def test_a_switch_that_is_misspelt_is_a_warning(filled: Path, read: Read) -> Non
     assert states(found)["settings"] == ["ok"], "it is said once"
 
 
+@pytest.mark.slow
 def test_programs_that_end_at_once_are_told_how_to_learn(tmp_path: Path, run: Run) -> None:
     with closing(SqliteStore.open(tmp_path / "new.sqlite")) as store:
         for number in range(16):

@@ -17,6 +17,7 @@ from tests.schemas import FOLDER
 from tests.writes import writes
 
 
+@pytest.mark.slow
 def test_equal_stores_give_equal_bytes(tmp_path: Path, run: Run) -> None:
     for name in ("one", "two"):
         fill(tmp_path / name / "store.sqlite")
@@ -67,6 +68,7 @@ def test_a_name_that_says_something_else_is_refused(name: str, filled: Path, run
     assert not Path(name).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -125,6 +127,7 @@ def test_parquet_has_every_row_of_every_table(filled: Path, run: Run) -> None:
         assert [_as_stored(line) for line in expected] == found
 
 
+@pytest.mark.slow
 def test_a_run_that_only_decides_has_its_spans_in_every_format(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "store.sqlite"
     with closing(SqliteStore.open(file)) as store:

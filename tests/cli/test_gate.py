@@ -55,6 +55,7 @@ def test_a_reset_is_seen_by_a_store_that_is_open_elsewhere(filled: Path, run: Ru
     elsewhere.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["hold", "reset"])
 def test_a_gate_whose_row_was_removed_holds_until_it_is_reset(
     last: str, filled: Path, run: Run

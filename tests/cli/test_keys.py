@@ -103,6 +103,7 @@ def make_inputs(folder: Path) -> None:
     (folder / "log.jsonl").write_text('{"option": "a"}\n{\n')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", CALLS)
 def test_json_has_the_documented_keys_and_no_others(command: str, filled: Path, read: Read) -> None:
     learning = {"TAU_LIVE_RL": "1", "TAU_LIVE_RL_UPDATE_INTERVAL": "1"}

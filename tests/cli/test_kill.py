@@ -111,6 +111,7 @@ def test_it_works_where_the_store_does_not_and_the_audit_waits_beside_it(
         assert not Path(f"{switch_of(filled)}.log").exists()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_locked_is_not_waited_for(filled: Path, run: Run) -> None:
     with closing(sqlite3.connect(filled)) as other:
         other.execute("begin immediate")
@@ -255,6 +256,7 @@ def test_a_variable_inside_a_process_is_seen_from_outside(filled: Path, run: Run
         assert "unset TAU_LIVE_RL_KILL there" in " ".join(said.stdout.split())
 
 
+@pytest.mark.slow
 def test_no_secret_in_the_name_of_a_user_is_kept(filled: Path) -> None:
     token = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
     environ = {**os.environ, "LOGNAME": token, "USER": token}

@@ -168,6 +168,7 @@ def test_a_command_warns_of_an_odd_row_in_one_line(crowded: Path, tmp_path: Path
     assert newest - 1 in [row["version"] for row in json.loads(listed.stdout)["versions"]]
 
 
+@pytest.mark.slow
 def test_doctor_names_odd_rows_and_counts_the_others(
     crowded: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_rollback_needs_no_row_but_that_of_the_version_it_goes_to(
     assert version_in_service(path) == newest - 1
 
 
+@pytest.mark.slow
 def test_a_learner_whose_trial_is_odd_is_stopped_until_it_is_started_again(
     crowded: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

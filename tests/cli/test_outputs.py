@@ -52,6 +52,7 @@ def test_a_device_stays_one(command: list[str], filled: Path, run: Run) -> None:
     assert Path("null").is_char_device()
 
 
+@pytest.mark.slow
 @outputs
 def test_the_file_that_a_link_leads_to_is_replaced(
     command: list[str], filled: Path, run: Run
@@ -68,6 +69,7 @@ def test_the_file_that_a_link_leads_to_is_replaced(
     assert [path.name for path in Path("folder").iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_what_standard_output_is_added_to_is_kept(filled: Path) -> None:
     Path("file").write_text("before\n")
     Path("link").symlink_to("/proc/self/fd/1")
@@ -84,6 +86,7 @@ def test_what_standard_output_is_added_to_is_kept(filled: Path) -> None:
     assert Path("file").read_text().startswith('before\n{"table"')
 
 
+@pytest.mark.slow
 @outputs
 @pytest.mark.parametrize("name", ["", "folder"])
 def test_a_folder_is_refused(command: list[str], name: str, filled: Path, run: Run) -> None:

@@ -168,6 +168,7 @@ def test_a_store_is_not_written_over_by_its_report(filled: Path, run: Run) -> No
     assert filled.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there_is_one_line(filled: Path, run: Run) -> None:
     pytest.importorskip("matplotlib")
 
@@ -207,6 +208,7 @@ def test_a_held_store_says_why_and_how_to_go_on(filled: Path, read: Read) -> Non
     assert "tau-live gate reset" in summary["next"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rollouts", [0, 1, 2])
 def test_a_page_is_made_of_next_to_nothing(tmp_path: Path, run: Run, rollouts: int) -> None:
     pytest.importorskip("matplotlib")

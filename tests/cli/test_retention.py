@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Read, Run
 
 ROLLOUTS = {"TAU_LIVE_RL_RETENTION_ROLLOUTS": "2"}
@@ -38,6 +40,7 @@ def test_status_says_so_in_words(filled: Path, run: Run) -> None:
     assert "no limit" in without
 
 
+@pytest.mark.slow
 def test_the_doctor_warns_where_nothing_can_be_forgotten(filled: Path, read: Read) -> None:
     before = doctored(read, filled, **ROLLOUTS)
     read("gc", "--keep", "0", "--store", filled)

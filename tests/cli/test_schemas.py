@@ -45,6 +45,7 @@ def test_every_key_has_a_type() -> None:
     assert untyped() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", CALLS)
 def test_what_a_command_prints_is_as_its_schema_says(command: str, filled: Path, run: Run) -> None:
     make_inputs(Path.cwd())
@@ -55,6 +56,7 @@ def test_what_a_command_prints_is_as_its_schema_says(command: str, filled: Path,
     assert faults(command, json.loads(result.stdout)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LOOKS)
 def test_it_is_so_for_a_store_that_is_empty_or_held(
     command: str, filled: Path, run: Run, tmp_path: Path

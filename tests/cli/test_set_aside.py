@@ -164,6 +164,7 @@ def test_doctor_finds_damage_and_says_what_to_do(
     assert "tau-live set-aside" in result.stdout
 
 
+@pytest.mark.slow
 def test_doctor_says_that_others_keep_the_store_locked(filled: Path, run: Run) -> None:
     store = SqliteStore.open(filled)
 

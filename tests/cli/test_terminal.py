@@ -43,6 +43,7 @@ def evil(filled: Path) -> Path:
     return filled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [

@@ -63,6 +63,7 @@ def stored(path: Path) -> list[Decision]:
     return sorted(found, key=lambda one: one.seq)
 
 
+@pytest.mark.slow
 def test_every_stored_decision_is_recomputed_to_what_is_stored(learned: Path, read: Read) -> None:
     decisions = stored(learned)
 

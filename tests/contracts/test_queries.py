@@ -165,6 +165,7 @@ def test_a_text_that_repeats_itself_is_searched_in_no_time(store: Store) -> None
     assert found.total == 0
 
 
+@pytest.mark.slow
 def test_reading_is_interrupted_after_a_while(store: Store) -> None:
     for number in range(200):
         writes(store).begin_rollout(

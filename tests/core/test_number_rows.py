@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tau_live.core.sanitize import Limits, number_names, plain
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.text(max_size=9) | st.sampled_from(["a", "b\0c", "\u00e4"]),

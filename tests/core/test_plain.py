@@ -126,6 +126,7 @@ def size_of(value: Json) -> tuple[int, int, int]:
     )
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 def test_anything_becomes_json_that_reads_back_the_same(value: object) -> None:
     found = plain(value)
@@ -133,6 +134,7 @@ def test_anything_becomes_json_that_reads_back_the_same(value: object) -> None:
     assert msgspec.json.decode(msgspec.json.encode(found)) == found
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 @example({"a" * 50: "b" * 54, "in": {0: None, 1: None, 2: "c" * 35, 3: None, 4: None}})
 def test_to_do_it_again_changes_nothing(value: object) -> None:
@@ -143,6 +145,7 @@ def test_to_do_it_again_changes_nothing(value: object) -> None:
     assert again == once
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 def test_the_size_is_bounded(value: object) -> None:
     nodes, chars, depth = size_of(plain(value, limits=SMALL))
@@ -172,6 +175,7 @@ def test_plain_data_stays_as_it_is(value: Json) -> None:
     assert found == value
 
 
+@pytest.mark.slow
 @given(ANYTHING.filter(lambda value: isinstance(value, (dict, list))))
 def test_the_hosts_object_is_not_changed(value: object) -> None:
     before = repr(value)

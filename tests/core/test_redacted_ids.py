@@ -19,6 +19,7 @@ def test_an_id_stays_one_that_can_be_stored(text: str) -> None:
     assert len(found.encode()) <= 4 * 512
 
 
+@pytest.mark.slow
 @given(
     st.uuids().map(str)
     | st.from_regex(r"[0-9a-f]{1,31}(-[0-9a-f]{1,31}){0,6}", fullmatch=True)

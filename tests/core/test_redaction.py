@@ -191,6 +191,7 @@ def test_names_in_order_are_the_same_when_they_are_redacted_again(
     assert again == once
 
 
+@pytest.mark.slow
 @given(st.lists(TEXTS, min_size=1, max_size=5, unique=True).map(tuple))
 @example(("--password", "x-77-1"))
 @example(("a" * 70, "b"))
@@ -360,6 +361,7 @@ NAMES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(NAMES, st.floats() | st.integers(), max_size=6))
 def test_numbers_at_once_are_kept_and_hidden_as_one_by_one(features: dict[str, object]) -> None:
     redactor = Redactor()

@@ -4,6 +4,8 @@ import pytest
 
 from tests.house import counts, modules
 
+pytestmark = pytest.mark.slow
+
 # ``told`` stands in migrations, since columns had that name; ``asked`` is counted in stored trials
 ALLOWED = {"the word `told`": 7, "the word `asked`": 3}
 

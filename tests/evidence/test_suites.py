@@ -118,6 +118,7 @@ def test_a_scorer_without_a_finite_number_is_an_error_and_never_a_zero() -> None
         score(own, Output(text="x"))
 
 
+@pytest.mark.slow
 def test_evidence_needs_no_package_of_an_extra() -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('pydantic', 'pydantic_ai', 'matplotlib')))"

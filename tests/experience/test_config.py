@@ -171,6 +171,7 @@ print(sorted(name for name in sys.modules if name.startswith("tau_live.experienc
 """
 
 
+@pytest.mark.slow
 def test_nothing_of_lessons_is_imported_or_made_while_they_are_off(tmp_path: Path) -> None:
     given = {"TAU_LIVE_RL": "1", "TAU_LIVE_RL_STORE": "store.sqlite", "FEATURE_TFGRPO_GROUP": "0"}
 

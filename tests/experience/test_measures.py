@@ -111,6 +111,7 @@ def pruned(effect: float, seed: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("effect", "least", "most"), [(-0.2, 95, 100), (0.1, 0, 5)])
 def test_a_lesson_that_harms_is_pruned_and_one_that_helps_stays(
     effect: float, least: int, most: int

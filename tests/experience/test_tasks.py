@@ -117,6 +117,7 @@ def test_a_check_that_cannot_be_right_is_refused(tmp_path: Path, check: dict[str
         load_tasks("tasks.jsonl", tmp_path, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["units", "dates", "functions", "extraction"])
 def test_a_family_draws_tasks_that_can_be_solved(family: str, tmp_path: Path) -> None:
     drawn = load_tasks(f"families:{family}", tmp_path, seed=3)

@@ -125,6 +125,7 @@ def test_whoever_makes_the_same_again_takes_over_the_note_of_who_died_at_it(
     assert problems(settings) == []
 
 
+@pytest.mark.slow
 def test_nobody_goes_back_to_a_version_whose_file_is_being_deleted(
     settings: Settings, store: SqliteStore
 ) -> None:

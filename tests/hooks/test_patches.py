@@ -152,6 +152,7 @@ def test_a_module_that_is_imported_later_is_changed_unless_all_is_undone(
     del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_a_class_of_the_hosts_user_is_not_kept_alive() -> None:
     patches = Patches()
     own = type("Own", (), {"greet": lambda _self: "hello"})

@@ -79,6 +79,7 @@ def test_a_span_id_names_one_span(lines: list[Line]) -> None:
     assert not [key for key, number in begun.items() if number > 1]
 
 
+@pytest.mark.slow
 @given(LINES)
 def test_every_event_can_be_written_and_read_back(lines: list[Line]) -> None:
     for event in heard(lines):
@@ -131,6 +132,7 @@ ANY_JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(EVERY), st.text(max_size=3), ANY_JSON), max_size=8))
 def test_a_line_with_any_field_replaced_never_raises(
     lines: list[tuple[Line, str, object]],

@@ -48,6 +48,7 @@ def test_a_long_good_past_hides_no_bad_present() -> None:
     assert watch.check(19 * RECOUNT_AFTER, 2 * FEWEST) is not None
 
 
+@pytest.mark.slow
 def test_a_store_that_forgets_misses_no_more_rewards_than_came(tmp_path: Path) -> None:
     """One in five is missing, and all are forgotten: as many are stored at each look."""
     settings = Settings(store=tmp_path / "store.sqlite")

@@ -45,6 +45,7 @@ def test_the_verdict_is_to_promote_exactly_when_the_simulation_ends(
     assert count == looks * EVERY
 
 
+@pytest.mark.slow
 def test_half_the_difference_takes_about_four_times_as_long() -> None:
     _, large = power_of(Experiment(difference=0.2, mean=0.4), streams=60)
     _, small = power_of(Experiment(difference=0.1, mean=0.4), streams=60)

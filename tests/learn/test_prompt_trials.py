@@ -43,6 +43,7 @@ def settings(path: Path) -> Settings:
     return settings_with(path, probation=100)
 
 
+@pytest.mark.slow
 def test_a_better_prompt_climbs_to_every_rollout_and_becomes_the_champion(
     store: SqliteStore, settings: Settings
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_prompt_adopted_again_is_tried_again(store: SqliteStore, settings: Set
     assert state_of(store, again) == "adopted"
 
 
+@pytest.mark.slow
 def test_the_state_follows_in_another_store(store: SqliteStore, path: Path) -> None:
     other = path.with_name("prompts.sqlite")
     settings = settings_with(path, prompts_store=other)
@@ -184,6 +186,7 @@ def test_the_state_follows_in_another_store(store: SqliteStore, path: Path) -> N
         assert [row.action for row in prompts.audit.entries()] == ["prompt_withdrawn"]
 
 
+@pytest.mark.slow
 def test_without_the_other_store_the_live_trial_ends_all_the_same(
     store: SqliteStore, path: Path
 ) -> None:

@@ -149,6 +149,7 @@ def test_without_a_single_violation_the_upper_bound_has_a_closed_form(count: int
     assert found == pytest.approx(1.0 - 0.05 ** (1.0 / count))  # (1 - p)**n = doubt
 
 
+@pytest.mark.slow
 def test_the_bounds_are_wrong_no_more_often_than_they_say() -> None:
     rng = np.random.default_rng(3)
     means = rng.binomial(50, 0.1, size=4_000) / 50

@@ -161,6 +161,7 @@ def test_no_event_can_take_a_live_rollout_for_a_queued_one(store: Store) -> None
         store.queue.enqueue(Rollout(rollout_id=run.id))
 
 
+@pytest.mark.slow
 def test_rewards_are_joined_whoever_ends_the_attempt(store: Store) -> None:
     claim = claimed(store)
 

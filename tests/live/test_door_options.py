@@ -134,6 +134,7 @@ def test_options_may_change_at_every_decision(live: Path) -> None:
     assert [row.ordinal for row in rows] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_choice_follows_from_seed_id_and_probabilities_alone(live: Path) -> None:
     found = Counter[str]()
     for key in range(50):

@@ -51,6 +51,7 @@ def test_the_example_of_the_readme(live: Path) -> None:
     assert tau_live.snapshot()["enabled"] is True
 
 
+@pytest.mark.slow
 def test_threads_do_not_hear_of_each_other(live: Path) -> None:
     start = threading.Barrier(THREADS)
     seen: dict[int, tuple[str, str]] = {}

@@ -301,6 +301,7 @@ def test_the_doctor_fails_where_nothing_can_be_written(path: Path) -> None:
     assert (done.returncode, states["writing"]) == (1, "fail")
 
 
+@pytest.mark.slow
 def test_the_status_is_not_healthy_where_nothing_can_be_written(path: Path) -> None:
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"

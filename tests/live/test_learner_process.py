@@ -47,6 +47,7 @@ def of(settings: Settings) -> Status:
         return status_of(store, settings, now=time.time())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("default", "missing"), [(0.0, 0), (None, 300)])
 def test_rewards_that_are_overdue_are_settled_without_any_agent(
     tmp_path: Path, default: float | None, missing: int

@@ -77,6 +77,7 @@ def test_fault_03_every_end_leaves_an_outcome_and_may_be_rewarded(live: Path) ->
     assert {row.total_reward for row in found} == {-1.0}
 
 
+@pytest.mark.slow
 def test_fault_04_parallel_and_nested_runs_do_not_mix(live: Path) -> None:
     async def agent(number: int) -> None:
         with tau_live.run("agent", key=number) as run:

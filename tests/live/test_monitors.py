@@ -82,6 +82,7 @@ def calm(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return replace(settings, learner=LearnerMode.FLUSH, rewards=(SOLVED, HARM))
 
 
+@pytest.mark.slow
 def test_the_figures_stand_in_snapshot_report_and_store(calm: Settings, path: Path) -> None:
     snapshot = lived(calm, 32, even, harm=0.0)
 
@@ -192,6 +193,7 @@ def test_stopped_and_started_again_it_remembers_the_same(
     assert [isinstance(known, dict) and known["rewarded"] for known in costs] == [128, 128]
 
 
+@pytest.mark.slow
 def test_a_rollout_is_seen_once_though_an_update_was_skipped(calm: Settings, path: Path) -> None:
     lived(calm, 16, lambda _choice, _at: 1.0)  # rewards that are all the same teach nothing
     drift = monitor_of(path).numbers["drift"]
@@ -231,6 +233,7 @@ def test_the_test_of_the_arms_is_voided_in_the_transaction_that_stores_the_alarm
     store.close()
 
 
+@pytest.mark.slow
 def test_rewards_that_never_come_hold_the_gate(calm: Settings, path: Path) -> None:
     """64 runs end without the reward that is waited for; their deadline is over at once."""
     primary = DeclaredReward(name="solved", primary=True, deadline_s=1e-6)

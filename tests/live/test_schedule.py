@@ -93,6 +93,7 @@ def test_what_skipped_updates_leave_no_room_for_is_counted(path: Path) -> None:
 POINTS = ("a", "b", "c")
 
 
+@pytest.mark.slow
 def test_points_that_are_all_due_take_turns_and_none_waits_for_two_rounds(path: Path) -> None:
     settings = Settings(store=path, update_interval=2, max_rollouts_per_update=2)
     with opened(path) as store:

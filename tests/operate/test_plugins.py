@@ -155,6 +155,7 @@ def webhook() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [200, 500])
 def test_apprise_sends_an_alert_to_the_urls_of_a_file(
     webhook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
@@ -184,6 +185,7 @@ def test_no_secret_of_a_url_is_in_an_argument(tmp_path: Path) -> None:
     assert not any("a-secret" in word for word in made.words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["nosuch://user:a-secret@host/a-secret", "slack://a-secret"])
 def test_no_secret_of_a_url_is_printed(tmp_path: Path, url: str) -> None:
     pytest.importorskip("apprise")

@@ -203,6 +203,7 @@ def test_an_old_drop_is_no_doubt_of_health_and_a_new_one_is(store: SqliteStore) 
     assert "the last since the previous check" in again.summary.healthy.sentence
 
 
+@pytest.mark.slow
 def test_it_is_not_healthy_while_rewards_are_missing_and_says_since_when(
     store: SqliteStore,
 ) -> None:
@@ -339,6 +340,7 @@ def test_what_holds_the_comparison_up_is_said_with_how_much_it_has_counted(
     assert counted_of(replace(trial, uncounted=0, held_up=None), now=NOW) == ""
 
 
+@pytest.mark.slow
 def test_what_is_given_up_before_its_deadline_is_said_to_be(store: SqliteStore) -> None:
     settings = settings_of(store.path)
     for number in range(240):

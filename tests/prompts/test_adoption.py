@@ -208,6 +208,7 @@ def audit(ended: Ended) -> list[AuditEntry]:
     return [entry for entry in ended.store.audit.entries() if "optimize" in entry.action]
 
 
+@pytest.mark.slow
 def test_a_better_prompt_is_adopted_with_all_that_is_known_of_it(
     store: SqliteStore, optimize: Optimize
 ) -> None:
@@ -241,6 +242,7 @@ def test_a_better_prompt_is_adopted_with_all_that_is_known_of_it(
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_adoption_is_in_the_audit_and_in_the_lineage(optimize: Optimize) -> None:
     ended = optimize()
 

@@ -76,6 +76,7 @@ def test_eight_workers_make_exactly_as_many_calls_as_the_budget_has(bench: Bench
     assert bench.store.resources.latest()["system_prompt"].content == "Be brief."
 
 
+@pytest.mark.slow
 def test_an_item_that_is_tried_again_counts_once(bench: Bench) -> None:
     rows = [row("val", number) for number in range(1, 6)]
 

@@ -207,6 +207,7 @@ def test_a_prompt_that_gives_none_away(text: str) -> None:
     assert leaks(text, ROWS) is None
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_a_quoted_text_reads_back_and_cannot_leave_its_markers(text: str) -> None:
     inner = quote(text).removeprefix("<<<\n").removesuffix("\n>>>")

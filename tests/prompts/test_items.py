@@ -289,6 +289,7 @@ def test_a_scorer_that_fails_on_every_item_ends_the_run_after_the_baseline(bench
     assert run.rollouts == 6
 
 
+@pytest.mark.slow
 def test_an_agent_that_blocks_for_ever_is_left_behind(bench: Bench) -> None:
     run = bench.run(
         **SMALL, agent=f"{HERE}:blocking", model=None, attempt_timeout_secs=0.1, worker_count=1
@@ -343,6 +344,7 @@ def test_nothing_that_an_agent_returns_ends_a_worker(bench: Bench) -> None:
     assert not [secret for secret in secrets if secret.encode() in content]
 
 
+@pytest.mark.slow
 def test_a_run_whose_store_is_removed_fails(bench: Bench) -> None:
     run = bench.begin(model=f"function/{HERE}:slow_model", optimize=MANY)
 
@@ -393,6 +395,7 @@ def test_an_agent_may_change_what_it_is_given(bench: Bench) -> None:
     assert scores["validate_finalist"]["mean"] == scores["validate_incumbent"]["mean"] == 1.0
 
 
+@pytest.mark.slow
 def test_a_network_that_fails_is_not_the_agents_fault(bench: Bench) -> None:
     config = {**SMALL, "validate": [row("val", number) for number in range(1, 11)]}
 

@@ -304,6 +304,7 @@ def test_the_divergence_is_bounded(bench: Bench) -> None:
 # Why nothing is learned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -81,6 +81,7 @@ def test_a_killed_run_that_is_resumed_ends_like_one_that_was_not(
     assert json.loads((bench.folder / RECOVERY).read_text()) == recovery
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_scores_of_a_phase_that_was_over(bench: Bench) -> None:
     run = bench.run(**CHANGES)
     whole = outcome(bench.store, run.run_id)

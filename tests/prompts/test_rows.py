@@ -74,6 +74,7 @@ def test_every_part_of_an_item_changes_its_id() -> None:
     assert len(ids) == 7
 
 
+@pytest.mark.slow
 @given(DATA)
 def test_canonical_json_reads_back_as_it_was(value: object) -> None:
     assert json.loads(canonical_json(value)) == value

@@ -528,6 +528,7 @@ def test_refused_edits_are_counted_by_reason(optimize: Optimize) -> None:
 # Whole runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search_", [{"algorithm": "reflective", "iterations": 3}, {"rounds": 2}])
 def test_both_algorithms_improve_on_the_task(optimize: Optimize, search_: dict[str, Any]) -> None:
     ended = optimize(search=search_)

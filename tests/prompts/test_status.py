@@ -81,6 +81,7 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["optimize", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_the_status_has_every_field_with_its_type(bench: Bench) -> None:
     run = bench.run()
 
@@ -163,6 +164,7 @@ def test_a_reader_never_sees_half_a_file(bench: Bench) -> None:
     assert json.loads(path.read_text())["run_id"] == run.run_id
 
 
+@pytest.mark.slow
 def test_the_status_of_another_run_leaves_no_key_behind(bench: Bench) -> None:
     path = bench.folder / FILE
     path.write_text(json.dumps({"rl_optimizer": {"executed": True}, "gate": "pass"}))
@@ -191,6 +193,7 @@ def test_a_reader_of_a_killed_run_sees_that_it_failed(bench: Bench, start: Start
     assert bench.store.optimizations.runs()[0].state == "failed"
 
 
+@pytest.mark.slow
 def test_the_report_says_what_was_found(bench: Bench) -> None:
     ended = command("--config", bench.config(), "--store", bench.store.path)
 
@@ -204,6 +207,7 @@ def test_the_report_says_what_was_found(bench: Bench) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "arguments", "code"),
     [

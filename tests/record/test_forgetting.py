@@ -81,6 +81,7 @@ def test_it_goes_as_far_as_the_limits(store: SqliteStore, limits: Limits, kept: 
     assert forgetting.forgotten == 100 - kept
 
 
+@pytest.mark.slow
 def test_it_goes_as_far_as_the_size(store: SqliteStore) -> None:
     fill(store, 600)
     before = store.retention.size().used_bytes
@@ -119,6 +120,7 @@ def test_who_writes_much_forgets_as_much_at_once(store: SqliteStore) -> None:
     assert (once, forgetting.forgotten) == (STEP_MIN, 100)
 
 
+@pytest.mark.slow
 def test_looking_at_much_and_forgetting_nothing_makes_no_step_long(store: SqliteStore) -> None:
     fill(store, 20, at=10.0, unlearned=IDLE_STEP_MAX * LOOKS_PER_DELETION * 9)
     watch = Watch()

@@ -268,6 +268,7 @@ DECLARED = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(REWARDS, max_size=6), DECLARED, st.floats(0, 60))
 def test_fault_12_no_reward_lifts_a_hard_gated_rollout(
     rewards: list[Reward], declared: list[DeclaredReward], after_s: float
@@ -280,6 +281,7 @@ def test_fault_12_no_reward_lifts_a_hard_gated_rollout(
     assert all(value <= -0.5 for value in found.decisions.values())
 
 
+@pytest.mark.slow
 @given(st.lists(REWARDS, max_size=6), DECLARED, st.floats(0, 60), st.randoms())
 def test_the_order_of_arrival_does_not_matter(
     rewards: list[Reward], declared: list[DeclaredReward], after_s: float, random: object

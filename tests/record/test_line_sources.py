@@ -243,6 +243,7 @@ def test_what_the_handler_raises_ends_the_serving_and_leaves_nothing(tmp_path: P
     assert not path.exists()
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.binary(max_size=9).filter(lambda line: b"\n" not in line), max_size=8),
     st.lists(st.integers(1, 7), max_size=30),

@@ -36,6 +36,7 @@ EVENTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(EVENTS, max_size=5))
 def test_what_is_written_is_read_back(events: list[Event]) -> None:
     written = stream(*(encode(one) + b"\n" for one in events))
@@ -43,6 +44,7 @@ def test_what_is_written_is_read_back(events: list[Event]) -> None:
     assert [*read(written)] == events
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=30) | EVENTS.map(encode), max_size=8))
 def test_garbage_between_the_lines_costs_only_itself(pieces: list[bytes]) -> None:
     good = encode(event(1))

@@ -31,6 +31,7 @@ def test_a_lie_counts_no_more_than_an_honest_reward(lie: float) -> None:
         assert fence.limits == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_liars_do_not_move_the_fence_further_than_its_reach() -> None:
     for lie in np.geomspace(1.0, 1e3, 40).tolist():
         low, high = fenced(of_liars(np.random.default_rng(7), 600, lie=lie)).limits

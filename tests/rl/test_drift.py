@@ -116,6 +116,7 @@ def test_options_beyond_the_bound_are_counted_and_not_watched() -> None:
     assert drift.unwatched == 2
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(0, 300))
 def test_stored_between_two_parts_it_ends_with_the_same_bits(seed: int, cut: int) -> None:
     values = [("counters", value) for value in residuals(seed, 300, rate=0.1, after=150).tolist()]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.gae import Steps, batched_vtrace
@@ -27,6 +28,7 @@ def first_update(
     return update(state, fresh, config=config, rng=np.random.default_rng(order)).state
 
 
+@pytest.mark.slow
 def test_fault_7_weights_really_move_and_ratios_leave_1() -> None:
     life = lived(Tile(), rollouts=64, seed=0, policy_config=SMALL)
 

@@ -44,6 +44,7 @@ def assert_same(found: Encoded, expected: Encoded) -> None:
             assert got == array, name
 
 
+@pytest.mark.slow
 @given(FEATURES, OPTIONS, st.sampled_from([1, 7, 512, 65_535]))
 @settings(deadline=None)
 def test_garbage_never_raises_and_survives_packing(
@@ -208,6 +209,7 @@ def test_numbers_alone_are_encoded_as_they_are_among_others(features: dict[str, 
     assert_same(encode(features, [("a", features)]), encode(mixed, [("a", mixed)]))
 
 
+@pytest.mark.slow
 @given(st.lists(OPTIONS, max_size=5))
 @settings(deadline=None)
 def test_remembered_rows_change_nothing(

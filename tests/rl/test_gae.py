@@ -92,6 +92,7 @@ def test_agrees_with_the_reference(case: GaeCase) -> None:
     np.testing.assert_allclose(returns, case["returns"], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @given(ragged())
 @settings(max_examples=30, deadline=None)
 def test_equals_the_definition(case: tuple[Steps, float]) -> None:
@@ -111,6 +112,7 @@ def uncorrected(steps: Steps, *, lambda_: float) -> Advantages:
     return batched_vtrace(steps, np.ones(len(steps.rewards)), lambda_=lambda_)
 
 
+@pytest.mark.slow
 @given(ragged())
 @settings(deadline=None)
 def test_batched_equals_one_rollout_after_another(case: tuple[Steps, float]) -> None:

@@ -34,6 +34,7 @@ def test_a_gram_is_the_sum_of_outer_products(seed: int, samples: int, width: int
     assert np.array_equal(found, found.T)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 99), WIDTHS)
 def test_a_triangle_times_itself_turned_is_the_matrix(seed: int, width: int) -> None:
     matrix = positive(seed, width)
@@ -44,6 +45,7 @@ def test_a_triangle_times_itself_turned_is_the_matrix(seed: int, width: int) -> 
     assert np.array_equal(lower, np.tril(lower))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 99), WIDTHS, st.integers(1, 3))
 def test_a_solution_solves(seed: int, width: int, many: int) -> None:
     matrix, targets = positive(seed, width), drawn(seed + 1, width, many)

@@ -49,6 +49,7 @@ def test_the_violations_stay_below_the_limit_but_not_at_nothing(limit: float) ->
         assert priced[:400].mean() < 2.0 * limit  # and it is not learned by violating
 
 
+@pytest.mark.slow
 @given(st.lists(COSTS, max_size=12))
 def test_it_stays_in_its_bounds_and_moves_no_faster_than_allowed(
     updates: list[list[float]],

@@ -220,6 +220,7 @@ def test_pairs_without_a_difference_change_only_their_number(
     assert after == before._replace(zero_pairs=before.zero_pairs + zeros)
 
 
+@pytest.mark.slow
 @given(TENTHS)
 def test_swapped_sides_mirror_p_values_and_interval(tenths: list[int]) -> None:
     differences, swapped = [t / 10 for t in tenths], [-t / 10 for t in tenths]

@@ -32,6 +32,7 @@ def test_exact_p_values_are_those_of_a_permutation_test(
     assert sign_flip(differences, seed=0)[place] == pytest.approx(theirs.pvalue, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_drawn_p_values_are_near_those_of_a_permutation_test() -> None:
     theirs = stats.permutation_test(
         (SKEWED,), np.sum, permutation_type="samples", n_resamples=99_999, rng=1

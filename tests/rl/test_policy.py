@@ -46,6 +46,7 @@ def decision(seed: int, *, options: int, width: int = 32) -> Encoded:
     )
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2**32),
     st.integers(1, 9),
@@ -72,6 +73,7 @@ def test_is_always_a_distribution_over_the_allowed(
     assert (found[usable] >= epsilon / usable.sum() * (1 - 1e-12)).all()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.lists(st.booleans(), min_size=2, max_size=9), st.booleans())
 @settings(deadline=None)
 def test_what_is_unsafe_to_explore_is_chosen_on_its_estimate_alone(

@@ -40,6 +40,7 @@ def one_step(rewards: list[float], *, options: int = 2) -> Trajectories:
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits() -> None:
     first, second = (lived(Tile(), rollouts=48, seed=3, policy_config=SMALL) for _ in range(2))
 
@@ -276,6 +277,7 @@ def test_the_critic_is_the_regression_and_what_steps_add_to_it() -> None:
     assert np.abs(twice.value_base - once.value_base).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_critic_expects_what_was_earned_although_luck_has_moved_the_policy() -> None:
     nothing = encode({}, [(name, None) for name in Chances.options], width=SMALL.width)
     for seed in range(4):
@@ -357,6 +359,7 @@ def test_a_cut_off_rollout_is_not_taken_for_a_failure() -> None:
     assert values[1] > values[0]
 
 
+@pytest.mark.slow
 def test_the_floor_of_exploration_holds_after_learning() -> None:
     life = lived(Tile(), rollouts=160, seed=0, policy_config=replace(SMALL, epsilon=0.3))
     encoded = encode(

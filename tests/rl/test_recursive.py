@@ -202,6 +202,7 @@ def test_costs_never_known_are_zero() -> None:
     assert (found.cost_mean, found.cost_deviation, found.cost_noise) == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_forgotten_features_are_as_at_first_and_all_others_as_they_were() -> None:
     dense, rewards = samples(6, 400)
     fit = regressed(dense, rewards, penalty=2.0, draws=20_000)
@@ -325,6 +326,7 @@ def test_no_samples_change_nothing() -> None:
 _RNG = np.random.default_rng(0)
 
 
+@pytest.mark.slow
 def test_threads_change_no_bit() -> None:
     found = []
     for threads in ("1", "2"):

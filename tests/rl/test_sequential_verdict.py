@@ -170,6 +170,7 @@ def test_restarted_it_has_seen_nothing_and_spends_less() -> None:
     assert again.finding(RULE).alpha == pytest.approx(begun.finding(RULE).alpha / 4.0)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(0, 64))
 def test_stored_between_two_parts_it_ends_with_the_same_bits(seed: int, cut: int) -> None:
     whole = outcomes(seed, 64, lost=(0.3, 0.1), share=0.3)

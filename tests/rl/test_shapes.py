@@ -1,5 +1,6 @@
 """What is packed by the form of a decision is what is packed of the decision itself."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ VALUES = st.one_of(
 OPTIONS = st.lists(st.sampled_from(["small", "large", ""]), min_size=1, max_size=3, unique=True)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.dictionaries(NAMES, VALUES, max_size=5),

@@ -218,6 +218,7 @@ def test_a_line_of_the_audit_that_was_spoiled_is_read_without_its_details(
     assert found == [("pause", {})]
 
 
+@pytest.mark.slow
 def test_a_commit_on_its_way_to_a_slow_disk_is_not_lost(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

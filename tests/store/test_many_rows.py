@@ -36,6 +36,7 @@ def stored(connection: Connection) -> list[tuple[object, ...]]:
     return [tuple(row) for row in rows]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(ROW, max_size=45), st.sets(st.integers(0, 3)), st.sets(st.integers(0, 3)))
 def test_many_rows_are_stored_as_each_alone_would_be(

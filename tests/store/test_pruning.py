@@ -50,6 +50,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(store=tmp_path / "store.sqlite", audit_key_file=tmp_path / "key")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [list, shuffled, lambda all_: all_[::-1]])
 def test_a_chain_goes_with_what_it_sealed(settings: Settings, order: Order) -> None:
     store = filled(settings, order)
@@ -65,6 +66,7 @@ def test_a_chain_goes_with_what_it_sealed(settings: Settings, order: Order) -> N
     store.close()
 
 
+@pytest.mark.slow
 def test_a_chain_stays_as_long_while_as_much_comes_as_goes(settings: Settings) -> None:
     store = filled(settings, list)
     lengths = [store.seals.count()]
@@ -85,6 +87,7 @@ def test_a_chain_stays_as_long_while_as_much_comes_as_goes(settings: Settings) -
     store.close()
 
 
+@pytest.mark.slow
 def test_a_row_that_was_edited_is_found_though_its_seal_was_made_anew(settings: Settings) -> None:
     store = filled(settings, shuffled)
     with closing(sqlite3.connect(settings.store)) as db, db:

@@ -80,6 +80,7 @@ def fill(store: SqliteStore, rng: random.Random) -> None:
         writes(store).set_status(f"live-{marker(n)}", RolloutStatus.FAILED, at=float(n % 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_fault_18_what_was_forgotten_is_in_no_free_page_and_no_log(
     tmp_path: Path, seed: int
@@ -106,6 +107,7 @@ def test_fault_18_what_was_forgotten_is_in_no_free_page_and_no_log(
     store.close()
 
 
+@pytest.mark.slow
 def test_a_file_that_was_written_anew_holds_no_byte_of_it(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     store = SqliteStore.open(path)
@@ -119,6 +121,7 @@ def test_a_file_that_was_written_anew_holds_no_byte_of_it(tmp_path: Path) -> Non
     store.close()
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_the_log_until_it_has_gone(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     store = SqliteStore.open(path)

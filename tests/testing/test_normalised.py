@@ -53,6 +53,7 @@ def played(seed: int) -> list[Row]:
     )
 
 
+@pytest.mark.slow
 @given(st.integers(), st.integers())
 def test_two_plays_of_the_same_give_the_same(first: int, second: int) -> None:
     assert normalise(played(first)) == normalise(played(second))
@@ -165,6 +166,7 @@ def numbered(run_id: str, text: str, parent: str | None = None) -> list[Row]:
     return [{"event": "run.start", **row}, {"event": "run.end", **row}]
 
 
+@pytest.mark.slow
 @given(st.permutations(range(1, 13)), st.integers())
 def test_runs_that_are_only_numbered_are_numbered_in_their_order(
     numbers: list[int], seed: int

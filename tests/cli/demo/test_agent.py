@@ -101,6 +101,7 @@ def test_what_is_not_offered_cannot_be_chosen(option: str) -> None:
         ended.choose(option)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_way_through_ends_in_time_within_its_bounds(data: st.DataObject) -> None:
     hits = data.draw(st.sets(st.sampled_from(Strategy)))

@@ -19,6 +19,8 @@ from tau_live.cli.demo.questions import (
     split_entries,
 )
 
+pytestmark = pytest.mark.slow
+
 WORDS = st.text(string.ascii_lowercase, min_size=4, max_size=20)
 
 

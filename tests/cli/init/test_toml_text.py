@@ -25,6 +25,7 @@ LINES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_a_value_is_read_as_it_was_written(value: object) -> None:
     assert tomllib.loads(f"x = {value_text(value)}")["x"] == value
