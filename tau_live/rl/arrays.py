@@ -36,6 +36,12 @@ def offsets(lengths: IntArray) -> IntArray:
     return starts
 
 
+def lengths_of(starts: IntArray) -> IntArray:
+    """Return ``[N]``: how long each of the rows is that begin at ``starts``, ``[N+1]``."""
+    lengths: IntArray = starts[1:] - starts[:-1]
+    return lengths
+
+
 def spans(starts: IntArray, lengths: IntArray) -> IntArray:
     """Return ``lengths[i]`` numbers from ``starts[i]`` on, for every ``i``, end to end."""
     ends = np.cumsum(lengths)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, offsets, spans
+from tau_live.rl.arrays import BoolArray, FloatArray, IntArray, lengths_of, offsets, spans
 from tau_live.rl.crossing import Crossed, cross, rows, states
 from tau_live.rl.features import Encoded
 from tau_live.rl.kernel import KernelInput
@@ -207,7 +207,7 @@ class Batch(NamedTuple):
     @property
     def counts(self) -> IntArray:
         """``[N]``, how many options were allowed."""
-        return np.diff(self.starts)
+        return lengths_of(self.starts)
 
     def under(self, policy: Policy) -> "Batch":
         """Return the same decisions with the base of another policy of the same scale."""

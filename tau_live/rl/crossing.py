@@ -22,6 +22,7 @@ from tau_live.rl.arrays import (
     FloatArray,
     IntArray,
     frozen,
+    lengths_of,
     offsets,
     required_array,
     spans,
@@ -212,14 +213,14 @@ class Crossed(NamedTuple):
 
     def transposed_dot(self, by_option: FloatArray, size: int) -> FloatArray:
         """Return ``[size]``, the sum of the options' features, each times ``by_option [M]``."""
-        by_pair = self.values * np.repeat(by_option, np.diff(self.starts))
+        by_pair = self.values * np.repeat(by_option, lengths_of(self.starts))
         sums = np.bincount(self.slots, weights=by_pair, minlength=size)
         return sums.astype(np.float64, copy=False)
 
     def dense(self, width: int) -> FloatArray:
         """Return ``[M, width]``, the features of every option as a row."""
         options = len(self.starts) - 1
-        at = np.repeat(np.arange(options) * width, np.diff(self.starts)) + self.slots
+        at = np.repeat(np.arange(options) * width, lengths_of(self.starts)) + self.slots
         flat = np.bincount(at, weights=self.values, minlength=options * width)
         return flat.astype(np.float64, copy=False).reshape(options, width)
 
@@ -273,7 +274,7 @@ def rows(
     numeric = np.concatenate([decision.numeric for decision in encoded])
     options = np.array([decision.options for decision in encoded])
     edges = np.concatenate([decision.starts for decision in encoded])
-    lengths = np.delete(np.diff(edges), offsets(options + 2)[1:-1] - 1).astype(np.int64)
+    lengths = np.delete(lengths_of(edges), offsets(options + 2)[1:-1] - 1).astype(np.int64)
     starts, contexts = offsets(lengths), offsets(options + 1)[:-1]
     is_option = np.ones(len(lengths), dtype=np.bool_)
     is_option[contexts] = False
@@ -311,7 +312,7 @@ def cross(
         cross_width: Slots of pairs.
     """
     owners = np.repeat(np.arange(len(counts)), counts)
-    option_lengths, context_lengths = np.diff(options.starts), np.diff(contexts.starts)
+    option_lengths, context_lengths = lengths_of(options.starts), lengths_of(contexts.starts)
     of_entries = np.repeat(owners, option_lengths)
     pairs = context_lengths[of_entries]
     left = spans(contexts.starts[of_entries], pairs)
@@ -370,7 +371,7 @@ def states(contexts: Crossed, *, width: int) -> Crossed:
         contexts: Scaled context rows, the constant first.
         width: Slots of features.
     """
-    lengths = np.diff(contexts.starts)
+    lengths = lengths_of(contexts.starts)
     few = (lengths > 1) & (lengths <= MOST_MULTIPLIED + 1)
     pairs = np.where(few, (lengths - 1) * lengths // 2, 0)
     starts = offsets(lengths + pairs)

@@ -19,6 +19,7 @@ from tau_live.rl.arrays import (
     FloatArray,
     IntArray,
     frozen,
+    lengths_of,
     multiply,
     required_array,
 )
@@ -342,10 +343,10 @@ class Net:
         decisions = len(starts) - 1
         inputs = self._inputs(contexts)
         first, second, logits, values = forward_towers(self.towers, inputs)
-        owners = np.repeat(np.arange(decisions), np.diff(starts))
+        owners = np.repeat(np.arange(decisions), lengths_of(starts))
         columns = self.options.of[options.slots]
         entries = np.where(columns >= 0, options.values, 0.0)
-        places = np.maximum(columns, 0) * decisions + np.repeat(owners, np.diff(options.starts))
+        places = np.maximum(columns, 0) * decisions + np.repeat(owners, lengths_of(options.starts))
         centred = logits[:, :-1] - logits[:, -1:]
         flat = centred.ravel() if self.options.used else np.zeros(decisions)
         scores = np.add.reduceat(flat[places] * entries, options.starts[:-1])
@@ -358,7 +359,7 @@ class Net:
         named = contexts.slots < len(self.contexts.of)
         columns = self.contexts.of[np.where(named, contexts.slots, 0)]
         known = named & (columns >= 0)
-        owners = np.repeat(np.arange(decisions), np.diff(contexts.starts))[known]
+        owners = np.repeat(np.arange(decisions), lengths_of(contexts.starts))[known]
         flat = np.bincount(
             owners * wide + 1 + columns[known],
             weights=contexts.values[known],
@@ -379,7 +380,7 @@ class Net:
         """
         flat = np.zeros(self.shape.size)
         if self.width:
-            by_entry = np.repeat(by_score, np.diff(output.starts)) * output.entries
+            by_entry = np.repeat(by_score, lengths_of(output.starts)) * output.entries
             decisions, outputs = len(by_value), self.shape.outputs
             size = decisions * outputs
             by_output = np.bincount(output.places, weights=by_entry, minlength=size)[:size]

@@ -28,6 +28,7 @@ from tau_live.rl.arrays import (
     FloatArray,
     IntArray,
     frozen,
+    lengths_of,
     required_array,
 )
 from tau_live.rl.base import Base
@@ -217,12 +218,12 @@ def layout_of(policy: "Policy", encoded: Encoded) -> Layout:
     contexts = slots[:split]
     options, at = np.unique(slots[split:], return_inverse=True)
     starts = encoded.starts[1:].astype(np.int64) - split
-    owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    owners = np.repeat(np.arange(len(starts) - 1), lengths_of(starts))
     numbers = np.where(numeric, places(encoded), 0)
     length = np.full(len(slots), scale.options)
     length[:split] = scale.context
     length[0] = 1.0  # the constant
-    length[encoded.starts[1:-1]] = np.where(np.diff(starts) > 1, scale.own, 1.0)
+    length[encoded.starts[1:-1]] = np.where(lengths_of(starts) > 1, scale.own, 1.0)
     critic_input = state(contexts, np.ones(split), width=policy.config.width)
     left, right = np.triu_indices(split - 1 if len(critic_input.slots) > split else 0)
     is_small = split * len(options) * _depth(policy) <= _CHUNK

@@ -13,6 +13,7 @@ from tau_live.rl.arrays import (
     FloatArray,
     IntArray,
     frozen,
+    lengths_of,
     required_array,
 )
 from tau_live.rl.batch import Batch, Trajectories
@@ -291,7 +292,8 @@ class LearnerState:
             batch.contexts, rewards, costs, penalty=penalty, rng=rng
         )
         kernels = self.kernels
-        with_context = np.flatnonzero(np.diff(own.plain.starts) > 1)  # others tell kernels nothing
+        # Others tell kernels nothing
+        with_context = np.flatnonzero(lengths_of(own.plain.starts) > 1)
         if kernels.width and len(with_context):
             own = own.select(with_context)
             waves = features(own.plain, self.policy.config.width, count=kernels.width)
