@@ -737,6 +737,7 @@ class MonitorNumbers(TypedDict, total=False):
     streaks: Mapping[str, int]
     figures: JsonObject
     doubted: list[str]
+    improved: bool
     fence: JsonObject
     limits: tuple[Finite, Finite] | None
     outliers: int

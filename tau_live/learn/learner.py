@@ -588,7 +588,7 @@ class Learner:
         if reason or result is None:
             stored = self._store_update(_with_duration(row, began), None, findings, counts)
             return UpdateResult(stored, None, False, findings.hold)
-        findings = findings.with_doubts_cleared()
+        findings = findings.with_changes_cleared()
         return self._keep(row, head, result.state, findings, counts=counts, began=began)
 
     def _skip_runs(self, *, now: float | None) -> UpdateResult:
@@ -724,7 +724,7 @@ class Learner:
             new=findings.new,
             price=findings.price,
             changed=findings.doubted,
-            improved=not all(map(is_worse, findings.alarms)),
+            improved=findings.improved,
             limits=findings.limits,
         )
         return result, new, findings

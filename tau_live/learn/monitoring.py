@@ -456,6 +456,7 @@ class MonitorFindings(NamedTuple):
         price: Price of one unit of safety cost, in units of reward.
         hold: Why the gate should hold; ``None`` if it should not.
         doubted: Options that became worse and that no kept update has forgotten yet.
+        improved: Whether an option became better since the last kept update.
         costs: Costs that the price has counted, by ``ready_seq``, to be stored with the monitor.
         limits: The lowest and the highest that a reward counts as.
         outliers: How many rollouts that no update had seen have rewards beyond the limits.
@@ -468,14 +469,15 @@ class MonitorFindings(NamedTuple):
     price: float
     hold: Hold | None
     doubted: frozenset[str]
+    improved: bool
     costs: Mapping[int, float]
     limits: Limits
     outliers: int
     new: CollectedRollouts
 
-    def with_doubts_cleared(self) -> "MonitorFindings":
-        """Return the same for an update that was kept, which has forgotten the doubted options."""
-        numbers: MonitorNumbers = {**self.monitor.numbers, "doubted": []}
+    def with_changes_cleared(self) -> "MonitorFindings":
+        """Return the same for an update that was kept, which has followed the options' changes."""
+        numbers: MonitorNumbers = {**self.monitor.numbers, "doubted": [], "improved": False}
         return self._replace(monitor=structs.replace(self.monitor, numbers=numbers))
 
 
@@ -547,6 +549,7 @@ def watch_update(
         (unlearned.rollout.ready_seq or 0 for unlearned in unseen), default=before.watermark
     )
     doubted = _doubted_options(before) | {alarm.option for alarm in alarms if is_worse(alarm)}
+    improved = before.numbers.get("improved", False) or not all(map(is_worse, alarms))
     alarm_rows = [_stored_alarm(alarm, ready_seq=watermark) for alarm in alarms]
     monitor = Monitor(
         point=before.point,
@@ -560,6 +563,7 @@ def watch_update(
             "streaks": {} if hold else streaks,
             "figures": structs.asdict(newest),
             "doubted": sorted(doubted),
+            "improved": improved,
             "fence": fence.numbers(),
             "limits": (limits.low, limits.high) if isfinite(limits.high - limits.low) else None,
             "outliers": fence.outliers(limits),
@@ -581,6 +585,7 @@ def watch_update(
         price,
         hold,
         doubted,
+        improved,
         costs,
         limits,
         outliers,

@@ -140,3 +140,31 @@ def test_an_option_that_became_worse_in_an_update_that_was_undone_is_doubted_by_
         assert doubt_of(path, 1) > 2.0 * before
         assert waiting.numbers["doubted"] == ["large"]
         assert store.monitors.monitor("model").numbers["doubted"] == []
+
+
+def test_an_option_that_became_better_in_an_update_that_was_undone_lets_recent_evidence_decide(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.sqlite"
+    with opened(path) as store:
+        number = 0
+        while not store.monitors.monitor("model").alarms:
+            is_better = number >= 160
+            add(store, number, total=0.1 * (number % 3) + (number % 2 and 2.0 * is_better))
+            ppo = UNDOES if is_better else PPOConfig()
+            Learner(store, Settings(store=path), holder="test", ppo=ppo).run_next(now=1.0)
+            number += 1
+        undone = store.policies.updates(point="model")[0]
+        waiting, before = store.monitors.monitor("model"), newest(path).recency
+
+        for more in range(number, number + 8):
+            add(store, more, total=0.1 * (more % 3) + more % 2 * 2.0)
+        learned = Learner(store, Settings(store=path), holder="test").run_next(now=2.0)
+
+        assert undone.skipped_reason == "diverged, undone"
+        assert [alarm["direction"] for alarm in waiting.alarms] == ["better"]
+        assert learned is not None
+        assert learned.update.executed
+        assert (before.serves, newest(path).recency.serves) == (False, True)
+        assert waiting.numbers["improved"]
+        assert not store.monitors.monitor("model").numbers["improved"]
