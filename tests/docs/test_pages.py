@@ -42,7 +42,7 @@ def test_a_page_does_what_it_says(page: Path, reader: dict[str, str], tmp_path: 
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=360,
         check=False,
     )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.docs.blocks import Block, blocks, commands, printed
 
-DEADLINE_S = 90
+DEADLINE_S = 180
 OURS = {"_", "SHLVL", "PWD", "OLDPWD"}
 SCRIPT = """set -euo pipefail
 trap 'code=$?; pwd > "$WALKED/pwd"; env -0 > "$WALKED/env"; exit $code' EXIT
