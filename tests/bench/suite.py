@@ -72,6 +72,8 @@ UCB_ALPHAS = (0.1, 0.3, 1.0)
 TS_ALPHAS = (0.1, 0.3)
 TABLE = (0.05,)
 TWENTY = (0.3,)
+SB3_STEPS = (64, 256)
+"""Decisions between two updates of Stable-Baselines3, whose default, 2,048, is half of a task."""
 
 
 class Fixed:
@@ -164,13 +166,33 @@ def play_peer(
     return figures(name, *earned(task, player, seed))
 
 
-def play_fixed(name: str, seed: int, *, most: int | None = None) -> Figures:
-    """Play what always chooses the same, the best of all such in hindsight."""
-    first = Fixed({})
+def play_sb3(steps: int, name: str, seed: int, *, most: int | None = None) -> Figures:
+    """Play Stable-Baselines3's PPO, which hears of every reward at once: it cannot wait for one."""
+    from tests.bench.peer_sb3_steps import Steps
+
     task = task_of(name, seed, most=most)
+    points = {point: len(options) for point, options in offers(task).items()}
+    vectors = {point: Vectors(task.contexts(point)) for point in points}
+    settings = {"n_steps": steps, "batch_size": min(steps, 64)}
+    player = Steps(points, vectors, seed=seed, settings=settings)
+    at_once = task_of(name, seed, most=most)._replace(delay=(0, 1), never=0.0)
+    found = figures(name, *earned(at_once, player, seed))
+    player.stop()
+    return found
+
+
+def offers(task: Task) -> Mapping[str, Options]:
+    """Return what each decision point offers, seen in its first runs, which are played for that."""
+    first = Fixed({})
     for number in range(20):
         task.play(first, number)
-    options = [[(point, name) for name in found] for point, found in first.met.items()]
+    return first.met
+
+
+def play_fixed(name: str, seed: int, *, most: int | None = None) -> Figures:
+    """Play what always chooses the same, the best of all such in hindsight."""
+    met = offers(task_of(name, seed, most=most))
+    options = [[(point, name) for name in found] for point, found in met.items()]
     each = [
         figures(name, *earned(task_of(name, seed, most=most), Fixed(dict(chosen)), seed))
         for chosen in product(*options)
@@ -225,6 +247,7 @@ PEERS: Mapping[str, tuple[Callable[[Task, str, int], Learner], tuple[str, ...]]]
         for arguments in VW_ARGUMENTS
     },
 }
+SB3 = ("stable_baselines3", "gymnasium")
 FIXED = "best fixed choice"
 WITHOUT = {part: f"without {part}" for part in ("PPO", "network", "kernels", "fading", "window")}
 """What an ablation leaves out, one at a time."""
@@ -248,6 +271,11 @@ def contestants(
             Contestant(title, partial(play_peer, make, name, most=most), needs, name)
             for title, (make, needs) in PEERS.items()
         ]
+        if name in KINDS["several steps"]:
+            found += [
+                Contestant(f"SB3 {steps}", partial(play_sb3, steps, name, most=most), SB3, name)
+                for steps in SB3_STEPS
+            ]
     return found
 
 
