@@ -7,17 +7,20 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import torch
 from stable_baselines3 import PPO
 
 from tests.bench.players import Features, Options
-from tests.bench.vectors import FloatArray, Vectors
+from tests.bench.vectors import Vectors
+
+Float32Array = npt.NDArray[np.float32]
 
 
 class Seen(NamedTuple):
     """What follows an action."""
 
-    observation: FloatArray
+    observation: Float32Array
     reward: float
     ended: bool
 
@@ -93,11 +96,11 @@ class Steps(gymnasium.Env):  # type: ignore[misc]  # it has no stubs
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[FloatArray, dict[str, Any]]:
+    ) -> tuple[Float32Array, dict[str, Any]]:
         super().reset(seed=seed)
         return self._next().observation, {}
 
-    def step(self, action: np.int64) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[Float32Array, float, bool, bool, dict[str, Any]]:
         self._actions.put(int(action))
         found = self._next()
         return found.observation, found.reward, found.ended, False, {}
