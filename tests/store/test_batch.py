@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -195,6 +195,12 @@ def lived(store: SqliteStore, calls: Sequence[Call], *, at_once: bool) -> list[o
         lambda rest: [*begun(IDS[0]), *begun(IDS[1]), *rest]
     )
 )
+@example(
+    [
+        *begun(IDS[0]), *begun(IDS[1]), ("add_name", (IDS[1], IDS[1]), {}),
+        ("add_name", (IDS[1], IDS[0]), {}), ("rollouts_of", (IDS[1],), {}),
+    ]
+)  # fmt: skip
 def test_a_batch_answers_and_stores_what_the_store_does(
     store: SqliteStore, calls: list[Call]
 ) -> None:

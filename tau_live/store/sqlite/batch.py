@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import chain, repeat
+from math import inf
 from sqlite3 import Row
 
 import msgspec
@@ -588,11 +589,18 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         return len(moved)
 
     def rollouts_of(self, name_id: str) -> list[str]:
-        """Return the rollouts that have this other id, without descendants of each other."""
+        """Return the rollouts that have this other id, without descendants of each other.
+
+        In the order in which rollouts began.
+        """
         stored = [row["rollout_id"] for row in self._connection.rows(NAMED, (name_id,))]
-        ids = dict.fromkeys([*stored, *self._names.get(name_id, ())])
+        ids = {*stored, *self._names.get(name_id, ())}
         self._load(ids)
-        return [id_ for id_ in ids if self._state(id_).rollout.parent_id not in ids]
+        outer = [id_ for id_ in ids if self._state(id_).rollout.parent_id not in ids]
+        if len(outer) > 1:
+            places = {id_: place for place, id_ in enumerate(self._states)}
+            outer.sort(key=lambda id_: (self._state(id_).seq or inf, places[id_]))
+        return outer
 
     def last_of(self, session_id: str, host: str | None = None) -> dict[str, str]:
         """Return the last outermost rollout of a session, by host.
