@@ -39,7 +39,7 @@ class Steps(gymnasium.Env):  # type: ignore[misc]  # it has no stubs
         points: The number of options of each point.
         vectors: Makes vectors of each point's contexts.
         seed: Of everything.
-        settings: Those of PPO; what is left out is its default.
+        steps: Decisions between two updates of PPO; its other settings are its defaults.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Steps(gymnasium.Env):  # type: ignore[misc]  # it has no stubs
         vectors: Mapping[str, Vectors],
         *,
         seed: int,
-        settings: Mapping[str, Any],
+        steps: int,
     ) -> None:
         torch.set_num_threads(1)
         self._places = {point: place for place, point in enumerate(points)}
@@ -58,7 +58,7 @@ class Steps(gymnasium.Env):  # type: ignore[misc]  # it has no stubs
         self.action_space = gymnasium.spaces.Discrete(max(points.values()))
         self._seen: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
         self._actions: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
-        self._model = PPO("MlpPolicy", self, seed=seed, device="cpu", **settings)
+        self._model = PPO("MlpPolicy", self, n_steps=steps, seed=seed, device="cpu")
         self._learner = threading.Thread(target=self._learn, daemon=True)
         self._learner.start()
 

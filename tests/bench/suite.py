@@ -173,8 +173,7 @@ def play_sb3(steps: int, name: str, seed: int, *, most: int | None = None) -> Fi
     task = task_of(name, seed, most=most)
     points = {point: len(options) for point, options in offers(task).items()}
     vectors = {point: Vectors(task.contexts(point)) for point in points}
-    settings = {"n_steps": steps, "batch_size": min(steps, 64)}
-    player = Steps(points, vectors, seed=seed, settings=settings)
+    player = Steps(points, vectors, seed=seed, steps=steps)
     at_once = task_of(name, seed, most=most)._replace(delay=(0, 1), never=0.0)
     found = figures(name, *earned(at_once, player, seed))
     player.stop()

@@ -58,6 +58,10 @@ def _no_such_package(monkeypatch: pytest.MonkeyPatch) -> None:
             partial(logged.play_ours, "table", rows=96), None, "table, 96 rows", id="logged",
         ),
         pytest.param(
+            partial(suite.play_sb3, 64, "support", most=96), "stable_baselines3", "support",
+            id="steps",
+        ),
+        pytest.param(
             partial(promotion.play, rollouts=400, equal=2, unequal=2), None, promotion.AA,
             id="promotion",
         ),

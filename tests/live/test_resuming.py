@@ -115,23 +115,35 @@ def doubt_of(path: Path, option: int) -> float:
     return float(policy.base.estimates(pairs).doubts[option])
 
 
+def changed(store: SqliteStore, path: Path, *, before: float, after: float) -> Update:
+    """Return the update that finds an option changed, which is undone.
+
+    Args:
+        store: The store.
+        path: Its path.
+        before: What the option is worth at first.
+        after: What it is worth from some time on.
+    """
+    number = 0
+    while not store.monitors.monitor("model").alarms:
+        value, ppo = (before, PPOConfig()) if number < 160 else (after, UNDOES)
+        add(store, number, total=0.1 * (number % 3) + number % 2 * value)
+        Learner(store, Settings(store=path), holder="test", ppo=ppo).run_next(now=1.0)
+        number += 1
+    undone = store.policies.updates(point="model")[0]
+    for more in range(number, number + 8):
+        add(store, more, total=0.1 * (more % 3) + more % 2 * after)
+    return undone
+
+
 def test_an_option_that_became_worse_in_an_update_that_was_undone_is_doubted_by_the_next(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "s.sqlite"
     with opened(path) as store:
-        number = 0
-        while not store.monitors.monitor("model").alarms:
-            is_worse = number >= 160
-            add(store, number, total=0.1 * (number % 3) + (number % 2 and 2.0 * (not is_worse)))
-            ppo = UNDOES if is_worse else PPOConfig()
-            Learner(store, Settings(store=path), holder="test", ppo=ppo).run_next(now=1.0)
-            number += 1
-        undone = store.policies.updates(point="model")[0]
+        undone = changed(store, path, before=2.0, after=0.0)
         waiting, before = store.monitors.monitor("model"), doubt_of(path, 1)
 
-        for more in range(number, number + 8):
-            add(store, more, total=0.1 * (more % 3))
         learned = Learner(store, Settings(store=path), holder="test").run_next(now=2.0)
 
         assert undone.skipped_reason == "diverged, undone"
@@ -147,18 +159,9 @@ def test_an_option_that_became_better_in_an_update_that_was_undone_lets_recent_e
 ) -> None:
     path = tmp_path / "s.sqlite"
     with opened(path) as store:
-        number = 0
-        while not store.monitors.monitor("model").alarms:
-            is_better = number >= 160
-            add(store, number, total=0.1 * (number % 3) + (number % 2 and 2.0 * is_better))
-            ppo = UNDOES if is_better else PPOConfig()
-            Learner(store, Settings(store=path), holder="test", ppo=ppo).run_next(now=1.0)
-            number += 1
-        undone = store.policies.updates(point="model")[0]
+        undone = changed(store, path, before=0.0, after=2.0)
         waiting, before = store.monitors.monitor("model"), newest(path).recency
 
-        for more in range(number, number + 8):
-            add(store, more, total=0.1 * (more % 3) + more % 2 * 2.0)
         learned = Learner(store, Settings(store=path), holder="test").run_next(now=2.0)
 
         assert undone.skipped_reason == "diverged, undone"

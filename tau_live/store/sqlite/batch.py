@@ -594,7 +594,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         In the order in which rollouts began.
         """
         stored = [row["rollout_id"] for row in self._connection.rows(NAMED, (name_id,))]
-        ids = {*stored, *self._names.get(name_id, ())}
+        ids = dict.fromkeys([*stored, *self._names.get(name_id, ())])
         self._load(ids)
         outer = [id_ for id_ in ids if self._state(id_).rollout.parent_id not in ids]
         if len(outer) > 1:
