@@ -7,6 +7,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tau_live.core.guard import Log
 from tau_live.store.sqlite.store import SqliteStore
 
 settings.register_profile(
@@ -23,6 +24,7 @@ def _unconfigured_logging() -> Iterator[None]:
     """The command line configures structlog for the whole process; a host's is left alone."""
     yield
     structlog.reset_defaults()
+    Log.prepare = None
 
 
 @pytest.fixture

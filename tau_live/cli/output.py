@@ -11,18 +11,18 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 import click
 import msgspec
-import structlog
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from tau_live.core.guard import without_secrets
+from tau_live.core.guard import Log, without_secrets
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SIZES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
@@ -383,7 +383,18 @@ def progress_bar(*, quiet: bool = False) -> Progress:
 
 
 def configure(*, verbose: bool) -> None:
-    """Let log lines go to standard error: warnings, or with ``verbose`` everything."""
+    """Let log lines go to standard error: warnings, or with ``verbose`` everything.
+
+    structlog is imported for the first line: with it come asyncio, attrs and pygments.
+    """
+    Log.prepare = partial(_configure, verbose=verbose)
+
+
+def _configure(*, verbose: bool) -> None:
+    import structlog
+
+    if structlog.is_configured():  # by the host
+        return
     colors = sys.stderr.isatty()
     structlog.configure(
         processors=[

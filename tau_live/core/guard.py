@@ -32,7 +32,7 @@ _SEARCHED = 4_000
 class Log:
     """Writes to the host's logging; whatever its handlers, filters or processors raise stays here.
 
-    Where structlog is configured (by our command line, or by the host for itself), that
+    Where structlog is configured (by the host for itself, or else by our command line), that
     configuration is used. Elsewhere the lines go to the standard logger ``tau_live``, as structlog
     would write them: its own default would print them to standard output, which belongs to the
     host. Whoever configured it has imported it: importing it here would block a host's thread for
@@ -41,9 +41,11 @@ class Log:
     Attributes:
         lost: How many lines failed to be logged in this process; without a lock, which a fork
             could leave held.
+        prepare: Called once, before the first line: by then the command line configures structlog.
     """
 
     lost = 0
+    prepare: Callable[[], None] | None = None
 
     def info(self, event: str, **facts: object) -> None:
         """Log what is good to know."""
@@ -72,6 +74,9 @@ def _write(
     level: str, event: str, facts: dict[str, object], exc_info: BaseException | None = None
 ) -> None:
     try:
+        prepare, Log.prepare = Log.prepare, None
+        if prepare is not None:
+            prepare()
         facts = {name: _plain(value) for name, value in facts.items()}
         structlog = sys.modules.get("structlog")
         if structlog is not None and structlog.is_configured():

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
-import structlog
 from msgspec.structs import replace
 
 import tau_live
 from tau_live.core.errors import EndedError, StoreUnavailableError, TauLiveError
-from tau_live.core.guard import text_of
+from tau_live.core.guard import logger, text_of
 from tau_live.core.processes import this_process
 from tau_live.core.prompts import canonical_json
 from tau_live.core.records import AttemptStatus, Claim, Decision, Reward, Span, attempt_id_of
@@ -373,7 +372,7 @@ class _Worker:
                     self._execute(store, claim)
                 except (StoreUnavailableError, ValueError, TypeError) as error:
                     # without heartbeats it is tried again, and then missing
-                    structlog.get_logger("tau_live").warning(
+                    logger().warning(
                         "item_not_stored", rollout_id=claim.rollout.rollout_id, error=text_of(error)
                     )
                 finally:

@@ -1,5 +1,6 @@
 """What only a real process shows: exit codes, pipes, signals, what is imported."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,7 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
+from tau_live.cli.output import configure
+from tau_live.core.guard import logger
 from tests.cli.filled import SOLVED, hold
 
 CLI = [sys.executable, "-m", "tau_live.cli"]
@@ -94,6 +98,39 @@ def test_help_imports_neither_numpy_nor_the_store() -> None:
     )
 
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_command_that_logs_nothing_does_not_import_structlog(filled: Path) -> None:
+    code = (
+        "import sys\n"
+        "from tau_live.cli import main\n"
+        f"try: main(['gate', 'status', '--store', {str(filled)!r}])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'asyncio', 'attr', 'structlog'} & set(sys.modules)))\n"
+        "from tau_live.core.guard import logger\n"
+        "logger().info('not_shown')\n"
+        "logger().warning('shown', number=1)\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=_environ(), check=False
+    )
+
+    assert result.stdout.splitlines()[-1] == "[]"
+    assert "[warning  ] shown" in result.stderr
+    assert "number=1" in result.stderr
+    assert "not_shown" not in result.stderr
+
+
+def test_a_structlog_that_is_configured_already_stays_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    structlog.configure(processors=[structlog.processors.JSONRenderer()])
+
+    configure(verbose=False)
+    logger().warning("by the host", number=1)
+
+    assert json.loads(capsys.readouterr().out) == {"event": "by the host", "number": 1}
 
 
 def test_a_pipe_gets_whole_lines_without_colours(filled: Path) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import tau_live
 from tau_live.core import events as ev
@@ -111,7 +111,8 @@ def main() -> None:
 
 
 def _versions() -> int:
-    return max(tau_live.snapshot()["policies_in_service"].values(), default=0)
+    versions = cast("dict[str, int]", tau_live.snapshot()["policies_in_service"])
+    return max(versions.values(), default=0)
 
 
 def _busy(number: int, stop: threading.Event) -> None:
