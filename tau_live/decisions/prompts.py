@@ -22,6 +22,7 @@ from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredDecision
 from tau_live.decisions.runs import RunHandle
+from tau_live.store.records import Topic
 from tau_live.store.roles import Store
 from tau_live.store.sealing import Keys
 
@@ -214,7 +215,7 @@ class Prompts:
         try:
             if store is None and time.monotonic() - self._failed_at < RETRY_S:
                 return
-            if store is not None and store.is_there() and not store.has_changed():
+            if store is not None and store.is_there() and Topic.PROMPTS not in store.changes():
                 return
         except TauLiveError:  # it is read again, which reports it
             self.close()
@@ -255,7 +256,7 @@ class Prompts:
             self.close()
         if self._store is None:
             self._store = self._open()
-            self._store.has_changed()
+            self._store.changes()
         return self._store
 
     def fill(

@@ -8,7 +8,7 @@ no new events are taken; runs that were open when it began to hold are ended as 
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -32,6 +32,7 @@ from tau_live.record.archive import Pruner, limits_of
 from tau_live.record.inbox import BATCH_LIMIT
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.trouble import Trouble
+from tau_live.store.records import Topic
 from tau_live.store.roles import Store
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Listeners:
 
     Attributes:
         ready: Rollouts became ready to be learned from.
-        changed: Another process has written, or the store was just opened.
+        changed: Another process has changed topics, or the store was just opened.
         look: It is time to refresh the state kept in memory.
         poll: Called several times a second, so it must be cheap.
         failed: Events could not be stored, through no fault of the store.
@@ -64,7 +65,7 @@ class Listeners:
     """
 
     ready: Callable[[], None]
-    changed: Callable[[Store], None]
+    changed: Callable[[Store, Collection[Topic]], None]
     look: Callable[[Store], None]
     poll: Callable[[Store], None] = lambda _store: None
     failed: Callable[[Exception], None]
@@ -113,7 +114,7 @@ class Writer:
         self._prepared: deque[RecordItem] = deque()
         self._epoch = gate.epoch
         self._ending = False
-        self._stale = False
+        self._stale: frozenset[Topic] = frozenset()
         self._beaten_at = self._housekept_at = self._opened_at = float("-inf")
         self._counted: dict[str, int] = {}
         self._pause = Latch()
@@ -251,9 +252,9 @@ class Writer:
             self._beat(store, self._clock())
             store.rewards.redate(before=math.inf, after=self._clock() + DAY_S)
             self._end_orphans(store, self._pipeline)
-            store.has_changed()
+            store.changes()
             self._gate.refresh(store.gate)
-            self._listeners.changed(store)
+            self._listeners.changed(store, frozenset(Topic))
         except BaseException:
             self._pipeline = None
             store.close()
@@ -318,12 +319,14 @@ class Writer:
         store = self._store
         if store is None:
             return
-        self._stale = store.has_changed() or self._stale  # until it was read successfully
-        if self._stale or self._gate.has_unsaved or self._gate.store_error is not None:
+        self._stale |= store.changes()  # until they were read successfully
+        unsaved = self._gate.has_unsaved or self._gate.store_error is not None
+        if unsaved or Topic.GATE in self._stale:
             self._gate.refresh(store.gate)
         if self._stale:
-            self._listeners.changed(store)
-            self._stale = self._gate.store_error is not None
+            self._listeners.changed(store, self._stale)
+            if self._gate.store_error is None:
+                self._stale = frozenset()
         self._listeners.poll(store)
 
     def _keep_house(self, now: float) -> None:

@@ -8,7 +8,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,7 @@ from tau_live.rl.policy import Policy
 from tau_live.runtime.build import learner_of, open_prompts, open_store, pipeline_of
 from tau_live.runtime.builtin_plugins import adopt, load_plugins
 from tau_live.store.forks import Forks
+from tau_live.store.records import Topic
 from tau_live.store.roles import Store
 
 START_S = 5.0
@@ -512,15 +513,18 @@ class Runtime:
         """Open the store that prompts are published in; in the writer's thread."""
         return self._forks.open(partial(open_prompts, self._placed))
 
-    def _store_changed(self, store: Store) -> None:
+    def _store_changed(self, store: Store, topics: Collection[Topic]) -> None:
         """Take over policies in service, pauses and status."""
-        pauses = store.pauses.pauses()
-        if pauses != self._pauses:
-            logger().warning("pauses_changed", paused=sorted(pauses))
-        self._pauses = pauses
-        self._decider.paused = Part.DECIDING in pauses
-        self._service.take_over(store)
-        self._prompts.refresh(store)
+        if Topic.PAUSES in topics:
+            pauses = store.pauses.pauses()
+            if pauses != self._pauses:
+                logger().warning("pauses_changed", paused=sorted(pauses))
+            self._pauses = pauses
+            self._decider.paused = Part.DECIDING in pauses
+        if Topic.POLICIES in topics or Topic.TRIALS in topics:
+            self._service.take_over(store)
+        if Topic.PROMPTS in topics or Topic.TRIALS in topics:
+            self._prompts.refresh(store)
         if self._store_read.is_set:
             return
         # The attempts of the newest runs, so that a retry gets decision ids of its own.

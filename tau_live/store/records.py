@@ -11,6 +11,17 @@ import msgspec
 from tau_live.core.records import Finite, Natural
 from tau_live.core.sanitize import JsonObject
 
+
+class Topic(StrEnum):
+    """What processes that share a store read again only when it has changed."""
+
+    GATE = "gate"
+    PAUSES = "pauses"
+    POLICIES = "policies"
+    TRIALS = "trials"
+    PROMPTS = "prompts"
+
+
 ORDERS = ("seq", "started_at", "ended_at", "total_reward")
 """The columns by which a query may order rollouts."""
 

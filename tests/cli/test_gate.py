@@ -7,6 +7,7 @@ import pytest
 
 from tau_live.core.gate import Kind
 from tau_live.core.gate_keeper import GateKeeper
+from tau_live.store.records import Topic
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import hold
@@ -44,12 +45,12 @@ def test_a_reset_is_seen_by_a_store_that_is_open_elsewhere(filled: Path, run: Ru
     hold(filled)
     elsewhere = SqliteStore.open(filled)
     assert elsewhere.gate.load().state == "hold"
-    elsewhere.has_changed()
+    elsewhere.changes()
 
     result = run("gate", "reset", "--reason", "new disk", "--store", filled)
 
     assert result.exit_code == 0
-    assert elsewhere.has_changed()
+    assert Topic.GATE in elsewhere.changes()
     row = elsewhere.gate.load()
     assert (row.state, sum(row.streaks.values())) == ("pass", 0)
     elsewhere.close()

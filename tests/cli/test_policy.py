@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from tau_live.core.settings import Settings
 from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.store.records import Topic
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import version_in_service
@@ -120,11 +121,11 @@ def test_rollback_puts_the_parent_into_service_and_then_the_untrained_policy(
 def test_a_running_process_sees_the_change(filled: Path, run: Run) -> None:
     elsewhere = SqliteStore.open(filled)
     before = elsewhere.policies.in_service()["model"].revision
-    elsewhere.has_changed()
+    elsewhere.changes()
 
     run(*USE, "1", "--pin", "--store", filled)
 
-    assert elsewhere.has_changed()
+    assert Topic.POLICIES in elsewhere.changes()
     now = elsewhere.policies.in_service()["model"]
     assert (now.version, now.pinned) == (1, True)
     assert now.revision > before

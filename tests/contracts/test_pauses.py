@@ -39,12 +39,3 @@ def test_a_part_goes_on_once_and_the_others_rest(store: Store) -> None:
 
     assert ended == [True, False]
     assert store.pauses.pauses() == {Part.DECIDING: deciding}
-
-
-def test_another_connection_hears_of_it(opened: OpenStore) -> None:
-    one, other = opened(), opened()
-    other.has_changed()
-
-    one.pauses.begin(PAUSE)
-
-    assert other.has_changed()

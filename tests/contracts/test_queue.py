@@ -444,12 +444,13 @@ def test_a_rollout_with_a_mode_never_becomes_ready_for_the_live_learner(
 def test_an_idle_worker_that_polls_writes_once_a_second(store: Store, opened: OpenStore) -> None:
     observer = opened()
     store.queue.claim("w-1", at=10.0)
-    observer.has_changed()
+    before = observer.stamp()
 
     wrote = []
     for at in (10.1, 10.5, 11.2, 11.3):
         store.queue.claim("w-1", at=at)
-        wrote.append(observer.has_changed())
+        before, now = observer.stamp(), before
+        wrote.append(before != now)
 
     assert wrote == [False, False, True, False]
     assert store.workers.workers()[0].claimed_at == 11.2

@@ -6,7 +6,10 @@ from itertools import pairwise
 import pytest
 
 from tau_live.core.errors import StoreError
-from tau_live.core.records import AuditEntry, RolloutQuery, RolloutStatus
+from tau_live.core.gate import GateRow
+from tau_live.core.reasons import Part, Pause
+from tau_live.core.records import AuditEntry, RolloutQuery, RolloutStatus, Trial
+from tau_live.store.records import Topic
 from tau_live.store.roles import Store
 from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout, span, steps
 from tests.writes import writes
@@ -79,17 +82,36 @@ def test_reading_before_writing_in_a_transaction_is_safe_from_others(opened: Ope
     assert other.counters.counts() == {"x": 2}
 
 
-def test_a_change_by_another_is_seen_once(opened: OpenStore) -> None:
+PAUSE = Pause(part=Part.LEARNING, reason="odd", who="me@here", at=5.0)
+PASS = GateRow(state="pass", reason=None, detail=None, since=0.0, streaks={}, revision=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "topic"),
+    [
+        (lambda store: store.pauses.begin(PAUSE), Topic.PAUSES),
+        (lambda store: store.gate.save(PASS, entry=None), Topic.GATE),
+        (lambda store: store.policies.put_in_service("m", 0, pinned=True, at=1.0), Topic.POLICIES),
+        (lambda store: store.trials.save(Trial(point="m", revision=1)), Topic.TRIALS),
+        (lambda store: store.resources.publish({"prompt": "Be brief."}), Topic.PROMPTS),
+    ],
+)
+def test_a_change_by_another_is_seen_once_and_by_its_topic(
+    opened: OpenStore, change: Callable[[Store], object], topic: Topic
+) -> None:
     mine, other = opened(), opened()
-    mine.has_changed()
-
-    before = mine.has_changed()
-    begun(mine)
-    own = mine.has_changed()
     other.counters.add({"x": 1})
-    theirs, after = mine.has_changed(), mine.has_changed()
+    first = mine.changes()
 
-    assert (before, own, theirs, after) == (False, False, True, False)
+    begun(mine)
+    own = mine.changes()
+    begun(other, "r-2")
+    ingested = mine.changes()
+    change(other)
+    theirs, after = mine.changes(), mine.changes()
+
+    assert first == set(Topic)
+    assert [*map(set, (own, ingested, theirs, after))] == [set(), set(), {topic}, set()]
 
 
 def test_whatever_is_written_by_whomever_changes_the_stamp(opened: OpenStore) -> None:

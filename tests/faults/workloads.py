@@ -133,7 +133,7 @@ def collect(folder: Path) -> Iterator[None]:
 
     listeners = Listeners(
         ready=lambda: None,
-        changed=lambda _store: None,
+        changed=lambda _store, _topics: None,
         look=lambda _store: None,
         failed=_fail,
         failing=lambda: None,

@@ -669,8 +669,40 @@ QUEUE_TIMES: Sequence[str] = (
 )
 """When each rollout was put into its queue, which ``queue`` forgets once it is claimed."""
 
+_TOPICS: Mapping[str, tuple[str, str]] = {
+    "gate": ("gate", "state, reason, detail, since, streaks, revision"),
+    "pauses": ("pauses", "part, reason, who, at"),
+    "in_service": ("policies", "point, version, pinned"),
+    "trials": ("trials", "point, ladder, exposure, champion, previous, kept, stopped, since, test"),
+    "candidates": ("prompts", "version, text, state"),
+    "resources": ("prompts", "name, version, content"),
+}
+"""The topic of each table that other processes follow, and the columns that concern them."""
+
+REVISIONS: Sequence[str] = (
+    """
+    create table revisions (topic text primary key, revision integer not null)
+    strict, without rowid
+    """,
+    """
+    insert into revisions values ('gate', 0), ('pauses', 0), ('policies', 0), ('trials', 0),
+    ('prompts', 0)
+    """,
+    *(
+        f"""
+        create trigger {table}_revised_by_{event[:6]} after {event} on {table} begin
+            update revisions set revision = revision + 1 where topic = '{topic}';
+        end
+        """
+        for table, (topic, columns) in _TOPICS.items()
+        for event in ("insert", "delete", f"update of {columns}")
+    ),
+)
+"""How often each topic has changed, so that what others write is read again only then."""
+
 WHOLE_SCHEMA = (
-    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE, *QUEUE_TIMES
+    *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE, *QUEUE_TIMES,
+    *REVISIONS,
 )  # fmt: skip
 """The statements that make the newest schema."""
 
@@ -685,6 +717,7 @@ MIGRATIONS: Mapping[str, Sequence[str]] = {
     "m007_optimizations": OPTIMIZING,
     "m008_lessons": EXPERIENCE,
     "m009_times_in_queues": QUEUE_TIMES,
+    "m010_revisions_of_topics": REVISIONS,
 }
 """The statements of every migration, in order; one that was released is never edited."""
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 from tau_live.core import fault
 from tau_live.core.errors import suppress
 from tau_live.store.files import BESIDE, beside, set_aside
-from tau_live.store.records import Condition
+from tau_live.store.records import Condition, Topic
 from tau_live.store.retention import ExportRow
 from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sqlite.batch import SqliteBatch
@@ -100,6 +100,7 @@ class SqliteStore:
         self._connection = connection
         self._busy_timeout_s = busy_timeout_s
         self._version = connection.data_version()
+        self._revisions: dict[str, int] = {}
         self._file = _file_of(self.path)
         self._paths_beside = {end: beside(self.path, end) for end in BESIDE}
         self._note_beside()
@@ -226,10 +227,22 @@ class SqliteStore:
         with suppress(OSError):
             set_aside(self.path, own)
 
-    def has_changed(self) -> bool:
-        """Return whether another connection has written since the last call (cheap)."""
+    def changes(self) -> frozenset[Topic]:
+        """Return the topics that another connection has changed since the last call (cheap).
+
+        All topics are, when another writes for the first time; and what was changed through this
+        store, when another writes after that.
+        """
         before, self._version = self._version, self._connection.data_version()
-        return self._version != before
+        if self._version == before:
+            return frozenset()
+        known, rows = self._revisions, self._connection.rows("select * from revisions")
+        self._revisions = {row["topic"]: row["revision"] for row in rows}
+        return frozenset(
+            topic
+            for topic in Topic
+            if self._revisions.get(topic, -1) != known.get(topic)  # also where its row is gone
+        )
 
     def stamp(self) -> tuple[int, int]:
         """Return a value that changes with every write, here or elsewhere (cheap)."""
