@@ -402,9 +402,8 @@ class Kernels(NamedTuple):
             covariance = np.empty((width, width))
             covariance[upper] = halves[place]
             covariance.T[upper] = halves[place]
-            fits.append(
-                Regression(columns, covariance, weights[place].copy(), int(samples), *moments)
-            )
+            parameters = covariance, np.zeros(0), weights[place].copy()
+            fits.append(Regression(columns, width, *parameters, int(samples), *moments))
         return cls(names, tuple(fits), sums, penalty, width)
 
 

@@ -408,7 +408,8 @@ class PolicyConfig:
     Attributes:
         width: Slots that feature names are hashed into, in ``[1, 65535]``.
         cross_width: Slots for pairs of features; a power of two in ``[16, 2**20]``.
-        ridge_width: Columns of the regression; a power of two in ``[16, cross_width]``.
+        ridge_width: Columns of the regression that have covariances; a power of two in
+            ``[16, cross_width]``.
         epsilon: Share of uniform exploration in a rollout, in ``[0, 1]``.
         default_bonus: Initial bonus on the logit of the host's default, at least 0.
         default_fade: Rollouts after which that bonus is halved, above 0.

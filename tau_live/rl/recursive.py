@@ -1,8 +1,8 @@
 """Recursive ridge regression, updated decision by decision, with draws from its posterior.
 
-The base of a policy. A sample costs the square of the number of features seen, no system is ever
-solved, and nothing goes through a linear algebra library, so the bits do not depend on the number
-of threads.
+The base of a policy. No system is ever solved, and nothing goes through a linear algebra library,
+so the bits do not depend on the number of threads. A sample costs the square of the number of
+features seen, up to a limit: features that come later have a variance, but no covariances.
 
 Besides the targets, the same regression is run on noise. Its weights for the noise are draws from
 the posterior, so that a few per feature give the uncertainty of any combination of features: a
@@ -37,8 +37,6 @@ _LEAST_NOISE = 0.01  # smallest noise, as a share of the deviation of returns
 class Columns(NamedTuple):
     """Which features have a column of their own: the first that came, up to a limit.
 
-    Features that come when all columns are taken are ignored; the scorer still learns from them.
-
     Attributes:
         of: ``[slots]``, the column of every hashed feature, or ``UNSEEN`` or ``LEFT_OUT``.
         used: How many columns are used.
@@ -72,7 +70,9 @@ class Regression(NamedTuple):
 
     Attributes:
         columns: The features that it knows.
-        covariance: ``[D, D]``, inverse of the penalised sum of outer products.
+        joint: How many columns may have covariances, those of the features that came first.
+        covariance: ``[J, J]``, inverse of the penalised sum of outer products.
+        variances: ``[D - J]``, of the columns that have no covariances.
         weights: ``[D, TARGETS + draws]``: of the reward, the cost, a constant 1, and of noise.
         samples: How many; what has faded counts in part.
         mean: Mean reward.
@@ -84,7 +84,9 @@ class Regression(NamedTuple):
     """
 
     columns: Columns
+    joint: int
     covariance: FloatArray
+    variances: FloatArray
     weights: FloatArray
     samples: float
     mean: float
@@ -95,10 +97,11 @@ class Regression(NamedTuple):
     cost_residuals: float
 
     @classmethod
-    def empty(cls, slots: int, most: int, *, draws: int = DRAWS) -> "Regression":
+    def empty(cls, slots: int, joint: int, *, draws: int = DRAWS) -> "Regression":
         """Return the regression without samples."""
-        weights = np.zeros((0, TARGETS + draws))
-        return cls(Columns.none(slots, most), np.zeros((0, 0)), weights, 0, *[0.0] * _MOMENTS)
+        columns, weights = Columns.none(slots, slots), np.zeros((0, TARGETS + draws))
+        nothing = np.zeros((0, 0)), np.zeros(0)
+        return cls(columns, joint, *nothing, weights, 0, *[0.0] * _MOMENTS)
 
     @property
     def draws(self) -> int:
@@ -168,7 +171,8 @@ class Regression(NamedTuple):
 
         Source:
             Plackett 1950, "Some theorems in least squares" (recursive least squares); the noise
-            targets are those of Osband et al. 2018, arXiv:1806.03335, section 3.
+            targets are those of Osband et al. 2018, arXiv:1806.03335, section 3; variances alone
+            are those of AROW with a diagonal matrix, Crammer et al. 2009, section 6.
         """
         if not len(rewards):
             return self
@@ -182,14 +186,17 @@ class Regression(NamedTuple):
         """Return the regression with these features unlearned, all others as they are."""
         columns = np.unique(self.columns.of[slots])
         columns = columns[columns >= 0]
-        covariance, weights = self.covariance.copy(), self.weights.copy()
-        covariance[columns, :] = 0.0
-        covariance[:, columns] = 0.0
-        covariance[columns, columns] = 1.0 / penalty
+        covariance, variances = self.covariance.copy(), self.variances.copy()
+        weights, joint = self.weights.copy(), len(covariance)
+        variances[columns[columns >= joint] - joint] = 1.0 / penalty
         weights[columns] = 0.0
         draws = rng.standard_normal((len(columns), self.draws)) / np.sqrt(penalty)
         weights[columns, TARGETS:] = draws
-        return self._replace(covariance=covariance, weights=weights)
+        columns = columns[columns < joint]
+        covariance[columns, :] = 0.0
+        covariance[:, columns] = 0.0
+        covariance[columns, columns] = 1.0 / penalty
+        return self._replace(covariance=covariance, variances=variances, weights=weights)
 
     def fade(self, share: float, *, penalty: float, rng: np.random.Generator) -> "Regression":
         """Return the regression with a share of its evidence forgotten.
@@ -210,6 +217,7 @@ class Regression(NamedTuple):
         weights[:, TARGETS:] += float(np.sqrt(share / penalty)) * fresh
         return self._replace(
             covariance=covariance,
+            variances=self.variances * kept + share / penalty,
             weights=weights,
             samples=kept * self.samples,
             squares=kept * self.squares,
@@ -250,33 +258,43 @@ class Regression(NamedTuple):
         return {
             f"{prefix}_columns": self.columns.of,
             f"{prefix}_covariance": self.covariance[upper],
+            f"{prefix}_variances": self.variances,
             f"{prefix}_weights": self.weights,
             f"{prefix}_numbers": np.append(self.numbers, self.columns.used),
         }
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, Array], prefix: str, *, slots: int, most: int, draws: int = DRAWS
+        cls, arrays: Mapping[str, Array], prefix: str, *, slots: int, joint: int, draws: int = DRAWS
     ) -> "Regression":
         """Return the regression that ``arrays`` gave.
+
+        Earlier versions had no columns but ``joint``; features that they left out are new.
 
         Raises:
             ValueError: An array is missing or malformed.
         """
         numbers = required_array(arrays, f"{prefix}_numbers", (NUMBERS + 1,)).tolist()
         samples, *moments, used = numbers
-        if min(numbers[at] for at in OF_SQUARES) < 0.0 or not 0 <= used <= most:
+        if min(numbers[at] for at in OF_SQUARES) < 0.0 or not 0 <= used <= slots:
             raise ValueError(f"{prefix}_numbers are out of range: {numbers!r}")
         size = int(used)
         columns = required_array(arrays, f"{prefix}_columns", (slots,)).astype(np.int32)
         if len(columns) and (columns.min() < LEFT_OUT or columns.max() >= max(size, 0)):
             raise ValueError(f"{prefix}_columns must be within [{LEFT_OUT}, {size})")
-        covariance = np.zeros((size, size))
-        upper = np.triu_indices(size)
+        columns[columns == LEFT_OUT] = UNSEEN
+        covariance = np.zeros((min(size, joint), min(size, joint)))
+        upper = np.triu_indices(len(covariance))
         covariance[upper] = required_array(arrays, f"{prefix}_covariance", (len(upper[0]),))
         covariance.T[upper] = covariance[upper]
+        variances = np.zeros(0)
+        if size > joint or f"{prefix}_variances" in arrays:
+            variances = required_array(arrays, f"{prefix}_variances", (size - len(covariance),))
+        if variances.min(initial=0.0) < 0.0:
+            raise ValueError(f"{prefix}_variances must be at least 0")
         weights = required_array(arrays, f"{prefix}_weights", (size, TARGETS + draws))
-        return cls(Columns(columns, size, most), covariance, weights, samples, *moments)
+        known = Columns(columns, size, slots)
+        return cls(known, joint, covariance, variances, weights, samples, *moments)
 
 
 def _widen(
@@ -286,14 +304,19 @@ def _widen(
     new = columns.used - fit.columns.used
     if not new:
         return fit._replace(columns=columns)
-    covariance = np.zeros((columns.used, columns.used))
-    covariance[: fit.columns.used, : fit.columns.used] = fit.covariance
-    at = np.arange(fit.columns.used, columns.used)
-    covariance[at, at] = 1.0 / penalty
+    covariance, joint = fit.covariance, min(columns.used, fit.joint)
+    if (before := len(covariance)) < joint:
+        covariance = np.eye(joint) / penalty
+        covariance[:before, :before] = fit.covariance
+    variances = np.full(columns.used - joint, 1.0 / penalty)
+    variances[: len(fit.variances)] = fit.variances
     fresh = np.zeros((new, fit.weights.shape[1]))
     fresh[:, TARGETS:] = rng.standard_normal((new, fit.draws)) / np.sqrt(penalty)
     return fit._replace(
-        columns=columns, covariance=covariance, weights=np.concatenate([fit.weights, fresh])
+        columns=columns,
+        covariance=covariance,
+        variances=variances,
+        weights=np.concatenate([fit.weights, fresh]),
     )
 
 
@@ -327,7 +350,8 @@ def _update_weights(
     columns = fit.columns.of[features.slots]
     entries = np.where(columns >= 0, features.values, 0.0)
     columns = np.maximum(columns, 0)
-    covariance, weights = fit.covariance.copy(), fit.weights.copy()
+    covariance, variances, weights = fit.covariance.copy(), fit.variances.copy(), fit.weights.copy()
+    joint = len(covariance)
     targets = np.ones((len(rewards), weights.shape[1]))
     targets[:, REWARD] = rewards
     targets[:, TARGETS:] = rng.standard_normal((len(rewards), fit.draws))
@@ -341,16 +365,27 @@ def _update_weights(
         target[COST] = costs[sample]
         if unknown[sample]:  # the error less the mean is then 0: nothing is learned of costs
             target[COST] = expected[COST] + fit.cost_mean * (1.0 - expected[ONE])
+        spread = 1.0
+        if len(variances):
+            apart, alone = np.flatnonzero(at >= joint), np.flatnonzero(at < joint)
+            late, factors = at[apart], values[apart]
+            at, values = at[alone], values[alone]
+            shift = variances[late - joint] * factors
+            spread += float(np.add.reduce(shift * factors))
         direction = np.add.reduce(covariance[at] * values[:, None], axis=0)
-        spread = 1.0 + float(np.add.reduce(direction[at] * values))
+        spread += float(np.add.reduce(direction[at] * values))
         errors = target - expected
         squares += (errors[:ONE] - means * errors[ONE]) ** 2 / spread
-        weights += (direction / spread)[:, None] * errors
+        weights[:joint] += (direction / spread)[:, None] * errors
+        if len(variances):  # two features may share a column
+            np.add.at(weights, late, (shift / spread)[:, None] * errors)
+            np.subtract.at(variances, late - joint, shift**2 / spread)
         direction /= np.sqrt(spread)
         covariance -= direction[:, None] * direction  # symmetric to the last bit
         yield_gil()
     return fit._replace(
         covariance=covariance,
+        variances=variances,
         weights=weights,
         residuals=float(squares[REWARD]),
         cost_residuals=float(squares[COST]),

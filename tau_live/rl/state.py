@@ -450,7 +450,7 @@ class LearnerState:
         scaled = required_array(arrays, "scaled_rollouts", (1,)).astype(np.int64)
         if (counts < 0).any() or (scaled < 0).any():
             raise ValueError(f"counts must be at least 0, got {counts.tolist()!r}")
-        size = {"slots": config.cross_width, "most": config.ridge_width}
+        size = {"slots": config.cross_width, "joint": config.ridge_width}
         action_fit = Regression.from_arrays(arrays, "action", **size)
         recent_fit, recency = action_fit, Recency()
         if "recency" in arrays:  # earlier versions had all evidence alone
@@ -473,7 +473,7 @@ class LearnerState:
             recency=recency,
             kernels=Kernels.from_arrays(arrays, width=config.kernels),
             value_fit=Regression.from_arrays(
-                arrays, "value", slots=critic_width(config.width), most=_STATES, draws=0
+                arrays, "value", slots=critic_width(config.width), joint=_STATES, draws=0
             ),
             value_base=frozen(required_array(arrays, "value_base", (critic_width(config.width),))),
             advantage_scale=AdvantageScale(
@@ -485,7 +485,7 @@ class LearnerState:
 
 _RECENT = 0.995  # weight of a difference beside that of the next decision
 _SURE = 1.5  # standard errors by which recent evidence must be better
-_STATES = 1_024  # columns of the critic's regression
+_STATES = 1_024  # columns of the critic's regression that have covariances
 _FEW_NAMES = 16.0  # up to so many options, names count as much as features
 _LENGTH = 2.0  # of a row without its constant; digits, text and numbers all learned well with it
 

@@ -9,6 +9,10 @@ from tests.bench.players import Features, Options, Step
 from tests.bench.vectors import FloatArray, Vectors
 
 _ONE = "one"
+_WIDE = 256
+"""Vectors longer than this are learned from eight at a time, as often as tau-live learns: each time
+a matrix is inverted."""
+_TOGETHER = 8
 
 
 class Linear:
@@ -42,6 +46,7 @@ class Linear:
         self._rng = np.random.default_rng(seed)
         self._seed = seed
         self._mab: MAB | None = None
+        self._waiting: list[tuple[str, float, FloatArray]] = []
 
     def choose(self, options: Options, context: Features) -> tuple[int, float]:
         if self._mab is None:
@@ -62,7 +67,11 @@ class Linear:
         for name in names if self._options is None else []:
             if name not in self._mab.arms:
                 self._mab.add_arm(name)
-        self._mab.partial_fit([arm], [value], vector)
+        self._waiting.append((arm, value, vector))
+        if len(self._waiting) >= _TOGETHER or vector.shape[1] <= _WIDE:
+            arms, values, vectors = map(list, zip(*self._waiting, strict=True))
+            self._mab.partial_fit(arms, values, np.concatenate(vectors))
+            self._waiting.clear()
 
     def best(self, options: Options, context: Features) -> int:
         if self._mab is None:

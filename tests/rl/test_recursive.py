@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
+from tau_live.rl.crossing import Crossed
 from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Columns, Regression
 from tests.rl.rows import WIDTH, samples, sparse
 
@@ -26,9 +27,9 @@ def regressed(
     cuts: list[int] | None = None,
     penalty: float = 1.0,
     draws: int = 4,
-    most: int = WIDTH,
+    joint: int = WIDTH,
 ) -> Regression:
-    found = Regression.empty(WIDTH, most, draws=draws)
+    found = Regression.empty(WIDTH, joint, draws=draws)
     edges = [0, *sorted(cuts or []), len(rewards)]
     for begin, end in pairwise(edges):
         part = slice(begin, end)
@@ -168,15 +169,54 @@ def test_columns_go_to_those_who_came_first() -> None:
 
 @given(st.integers(0, 2**32), CUTS)
 @settings(max_examples=20, deadline=None)
-def test_what_has_no_column_is_as_if_it_were_not_there(seed: int, cuts: list[int]) -> None:
+def test_features_without_covariances_are_learned_as_if_they_had_none(
+    seed: int, cuts: list[int]
+) -> None:
     dense, rewards = samples(seed, 40)
 
-    found = regressed(dense, rewards, cuts=cuts, most=6)
+    found = regressed(dense, rewards, cuts=cuts, joint=3)
 
-    left = np.where(found.columns.of >= 0, dense, 0.0)
-    expected = ridge(left, rewards, 1.0)
-    assert found.columns.used == 6
-    np.testing.assert_allclose(by_slot(found, found.reward), expected, rtol=0, atol=1e-9)
+    order = np.argsort(np.where(found.columns.of >= 0, found.columns.of, WIDTH))
+    rows = dense[:, order[: found.columns.used]]
+    covariance, weights = np.eye(found.columns.used), np.zeros((found.columns.used, 2))
+    for row, reward in zip(rows, rewards, strict=True):
+        direction = covariance @ row
+        spread = 1.0 + row @ direction
+        weights += np.outer(direction / spread, [reward, 1.0] - row @ weights)
+        covariance -= np.outer(direction, direction) / spread
+        covariance[3:] = np.diag(np.diag(covariance))[3:]
+        covariance[:, 3:] = np.diag(np.diag(covariance))[:, 3:]
+    expected = weights[:, 0] - rewards.mean() * weights[:, 1]
+    np.testing.assert_allclose(found.reward, expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.covariance, covariance[:3, :3], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.variances, np.diag(covariance)[3:], rtol=0, atol=1e-9)
+
+
+def test_a_feature_without_covariances_is_forgotten_and_fades_as_others_do() -> None:
+    dense, rewards = samples(6, 400)
+    fit = regressed(dense, rewards, penalty=2.0, joint=3, draws=20_000)
+    last = np.flatnonzero(fit.columns.of == 3)
+
+    gone = fit.forget(last, penalty=2.0, rng=np.random.default_rng(0))
+    half = fit.fade(0.5, penalty=2.0, rng=np.random.default_rng(0))
+
+    assert gone.variances[0] == 0.5
+    assert gone.reward[3] == 0.0
+    assert gone.weights[3, TARGETS:].var() == pytest.approx(0.5, rel=0.05)
+    np.testing.assert_array_equal(gone.variances[1:], fit.variances[1:])
+    np.testing.assert_array_equal(gone.covariance, fit.covariance)
+    np.testing.assert_allclose(half.variances, (fit.variances + 0.5) / 2.0)
+
+
+def test_two_features_that_share_a_column_leave_it_a_variance() -> None:
+    row = Crossed(np.array([0, 1, 1]), np.array([1.0, 30.0, 30.0]), np.array([0, 3]))
+    found = Regression.empty(4, 1, draws=4)
+
+    for _ in range(200):
+        found = found.including(row, np.ones(1), penalty=1.0, rng=_RNG)
+
+    assert 0.0 < found.variances[0] < 0.01
+    assert row.dot(found.gain(0.0)) == pytest.approx(1.0, rel=0.01)
 
 
 def test_unknown_costs_change_nothing_about_costs() -> None:
@@ -273,18 +313,22 @@ def test_thousands_of_samples_round_to_nothing() -> None:
     )
 
 
-def test_is_saved_and_loaded_to_the_last_bit() -> None:
+@pytest.mark.parametrize("joint", [3, WIDTH])
+def test_is_saved_and_loaded_to_the_last_bit(joint: int) -> None:
     dense, rewards = samples(9, 40)
-    fit = regressed(dense, rewards, np.roll(rewards, 1))
+    fit = regressed(dense, rewards, np.roll(rewards, 1), joint=joint)
 
-    loaded = Regression.from_arrays(fit.arrays("action"), "action", slots=WIDTH, most=12, draws=4)
+    loaded = Regression.from_arrays(
+        fit.arrays("action"), "action", slots=WIDTH, joint=joint, draws=4
+    )
 
     assert loaded.columns.used == fit.columns.used
     for one, other in ((loaded, fit), *zip(_gone_on(loaded), _gone_on(fit), strict=True)):
         np.testing.assert_array_equal(one.columns.of, other.columns.of)
         np.testing.assert_array_equal(one.covariance, other.covariance)
+        np.testing.assert_array_equal(one.variances, other.variances)
         np.testing.assert_array_equal(one.weights, other.weights)
-        assert one[3:] == other[3:]
+        assert one[5:] == other[5:]
 
 
 def _gone_on(fit: Regression) -> list[Regression]:
@@ -300,6 +344,8 @@ def _gone_on(fit: Regression) -> list[Regression]:
         ("action_columns", np.full(WIDTH, LEFT_OUT - 1)),
         ("action_columns", np.zeros(3)),
         ("action_covariance", np.zeros(2)),
+        ("action_variances", np.zeros(2)),
+        ("action_variances", np.full(9, -1.0)),
         ("action_weights", np.full((1, 7), np.nan)),
         ("action_numbers", np.array([-1.0, 0, 0, 0, 0, 0, 0, 1])),
         ("action_numbers", np.array([1.0, 0, -1, 0, 0, 0, 0, 1])),
@@ -308,13 +354,25 @@ def _gone_on(fit: Regression) -> list[Regression]:
     ],
 )
 def test_damaged_arrays_are_refused_by_name(name: str, damaged: FloatArray) -> None:
-    arrays = regressed(np.eye(WIDTH)[:1], np.ones(1)).arrays("action")
+    arrays = regressed(*samples(9, 40), joint=3).arrays("action")
 
     with pytest.raises(ValueError, match=name):
-        Regression.from_arrays(arrays | {name: damaged}, "action", slots=WIDTH, most=WIDTH, draws=4)
+        Regression.from_arrays(arrays | {name: damaged}, "action", slots=WIDTH, joint=3, draws=4)
     del arrays[name]
     with pytest.raises(ValueError, match=name):
-        Regression.from_arrays(arrays, "action", slots=WIDTH, most=WIDTH, draws=4)
+        Regression.from_arrays(arrays, "action", slots=WIDTH, joint=3, draws=4)
+
+
+def test_features_that_an_earlier_version_left_out_are_new() -> None:
+    arrays = regressed(np.eye(WIDTH)[:2], np.ones(2)).arrays("action")
+    arrays["action_columns"] = np.where(np.arange(WIDTH) == 5, LEFT_OUT, arrays["action_columns"])
+    del arrays["action_variances"]
+
+    loaded = Regression.from_arrays(arrays, "action", slots=WIDTH, joint=2, draws=4)
+    later = loaded.including(sparse(np.eye(WIDTH)[5:6]), np.zeros(1), penalty=1.0, rng=_RNG)
+
+    assert (loaded.columns.of[5], later.columns.of[5]) == (UNSEEN, 2)
+    assert (len(loaded.covariance), later.variances.tolist()) == (2, [0.5])
 
 
 def test_no_samples_change_nothing() -> None:
