@@ -420,7 +420,7 @@ class PolicyConfig:
     width: int = WIDTH
     cross_width: int = 16_384
     ridge_width: int = 1_024
-    epsilon: float = 0.02
+    epsilon: float = 0.01
     default_bonus: float = 2.0
     default_fade: float = 64.0
     net_width: int = 32

@@ -355,7 +355,7 @@ def test_rows_show_every_setting_with_its_value_and_source() -> None:
 
     assert list(rows) == ROW_IDS
     assert rows["store"] == ("store", "bad-\\udcff.sqlite", "environment")
-    assert rows["exploration"] == ("exploration", "0.02", "default")
+    assert rows["exploration"] == ("exploration", "0.01", "default")
 
 
 @pytest.mark.slow

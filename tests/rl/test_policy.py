@@ -98,7 +98,7 @@ def test_what_is_unsafe_to_explore_is_chosen_on_its_estimate_alone(
     if not explored.any():
         np.testing.assert_allclose(found, estimated, rtol=1e-9)
     else:
-        assert (found[explored] >= 0.02 / explored.sum() * (1 - 1e-12)).all()
+        assert (found[explored] >= CONFIG.epsilon / explored.sum() * (1 - 1e-12)).all()
 
 
 def test_an_option_that_is_not_explored_may_have_next_to_no_probability() -> None:
@@ -110,9 +110,9 @@ def test_an_option_that_is_not_explored_may_have_next_to_no_probability() -> Non
     before = policy.probabilities(encoded)
     after = policy.probabilities(encoded, explored=explored)
 
-    assert before[worst] >= 0.02 / 5
+    assert before[worst] >= CONFIG.epsilon / 5
     assert after[worst] < 1e-9
-    assert (after[explored] >= 0.02 / 4 * (1 - 1e-12)).all()
+    assert (after[explored] >= CONFIG.epsilon / 4 * (1 - 1e-12)).all()
 
 
 def test_masking_is_leaving_the_option_out() -> None:
@@ -159,7 +159,8 @@ def test_untrained_is_uniform_but_for_the_default() -> None:
     plain, preferred = policy.probabilities(encoded), policy.probabilities(encoded, default=2)
 
     np.testing.assert_allclose(plain, 0.25, rtol=1e-14)
-    expected = 0.98 * np.exp(2.0) / (np.exp(2.0) + 3.0) + 0.02 / 4
+    floor = CONFIG.epsilon
+    expected = (1.0 - floor) * np.exp(2.0) / (np.exp(2.0) + 3.0) + floor / 4
     assert preferred[2] == pytest.approx(expected, rel=1e-12)
 
 

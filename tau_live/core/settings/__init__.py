@@ -151,7 +151,7 @@ class Settings:
         Durability.NORMAL, choice(Durability), "Whether each commit waits for the disk (full)."
     )
     exploration: float = setting(
-        0.02,
+        0.01,
         number(least=0.0, most=0.5, expects="a number from 0 to 0.5"),
         "Share of runs in which a decision of a point is made uniformly at random.",
     )
