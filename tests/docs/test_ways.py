@@ -31,7 +31,7 @@ WORDS = (
 )
 """The words of the design."""
 
-NOT_WORDS = {"names", "sequences"}
+NOT_WORDS = {"names", "revisions", "sequences"}
 """Tables that only the store itself knows of."""
 
 SINGULAR = {"policies": "policy", "in_service": "in service", "gate_log": "gate",
