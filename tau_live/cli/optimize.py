@@ -44,7 +44,6 @@ from tau_live.core.records import Attempt
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.core.settings.kinds import nearest
-from tau_live.learn.promotion.prompts import prompt_statuses
 from tau_live.operate.optimizations import (
     FILE,
     optimization_status,
@@ -576,6 +575,8 @@ def prompts(*, path: Path, as_json: bool) -> None:
     settings = settings_of(path)
     with _storing(settings) as store:
         versions = prompt_versions(store)
+        from tau_live.learn.promotion.prompts import prompt_statuses  # numpy, which others lack
+
         live = prompt_statuses(store, settings, now=time.time())
     if as_json:
         rows = [

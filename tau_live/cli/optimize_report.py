@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from difflib import ndiff
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,15 +13,17 @@ from tau_live.cli.output import (
     number,
     plural,
     print_all,
+    prompt_text,
     seconds,
 )
-from tau_live.cli.status import prompt_text
 from tau_live.core.sanitize import JsonObject
-from tau_live.learn.promotion.rules import PromptStatus
 from tau_live.operate.optimizations import state_now
 from tau_live.prompts.versions import PromptVersion
 from tau_live.store.records import Candidate, Optimization, OptimizationState
 from tau_live.store.roles import Store
+
+if TYPE_CHECKING:
+    from tau_live.learn.promotion.rules import PromptStatus
 
 STYLES = {"+": "green", "-": "red"}
 """The colours of lines of a prompt that came and went."""
@@ -123,7 +126,7 @@ def print_candidates(candidates: Sequence[Candidate]) -> None:
     print_all("", listing_of(["label", "prompt", "parent", "score#", "state", "why"], rows))
 
 
-def print_prompt(known: PromptVersion, live: PromptStatus | None) -> None:
+def print_prompt(known: PromptVersion, live: "PromptStatus | None") -> None:
     """Print a version of a prompt with its text, for people."""
     candidate, mark = known.candidate, " (in force)" if known.in_force else ""
     facts = [

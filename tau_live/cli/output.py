@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 import msgspec
@@ -23,6 +23,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tau_live.core.guard import Log, without_secrets
+
+if TYPE_CHECKING:
+    from tau_live.learn.promotion.rules import PromptStatus
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SIZES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
@@ -365,6 +368,18 @@ def print_report(report: object) -> None:
             for name, value in facts
         )
     )
+
+
+def prompt_text(prompt: "PromptStatus") -> str:
+    """Return the status of a prompt on trial in words: its share, its lift and of how many."""
+    state = "" if prompt.state == "trial" else f"{prompt.state}, "
+    share = percent(prompt.exposure).replace("%", " %")
+    lift = "no lift known" if prompt.lift is None else f"{prompt.lift:+.2f}"
+    if prompt.lower is not None and prompt.upper is not None:
+        lift += f" [{prompt.lower:+.2f}, {prompt.upper:+.2f}]"
+    counted = f"{number(prompt.offered + prompt.withheld)} rollouts"
+    why = f"; {prompt.why}" if prompt.why else ""
+    return f"{state}{share}, {lift}, {counted} ({number(prompt.offered)} offered){why}"
 
 
 def progress_bar(*, quiet: bool = False) -> Progress:

@@ -27,6 +27,7 @@ from tau_live.cli.output import (
     print_json,
     print_on,
     printable,
+    prompt_text,
     safe,
     seconds,
     since,
@@ -38,7 +39,7 @@ from tau_live.core.errors import StoreBusyError
 from tau_live.core.sanitize import JsonObject, real
 from tau_live.learn.monitoring import PointFigures
 from tau_live.learn.promotion.outcomes import Agreement
-from tau_live.learn.promotion.rules import PromptStatus, TrialStatus
+from tau_live.learn.promotion.rules import TrialStatus
 from tau_live.operate.records import (
     MeanReward,
     RetentionStatus,
@@ -274,18 +275,6 @@ def _difference(trial: TrialStatus) -> str:
     elif estimate is not None:
         text += " (unproven difference of means)"
     return f"{text}; {trial.why}" if trial.why else text
-
-
-def prompt_text(prompt: PromptStatus) -> str:
-    """Return the status of a prompt on trial in words: its share, its lift and of how many."""
-    state = "" if prompt.state == "trial" else f"{prompt.state}, "
-    share = percent(prompt.exposure).replace("%", " %")
-    lift = "no lift known" if prompt.lift is None else f"{prompt.lift:+.2f}"
-    if prompt.lower is not None and prompt.upper is not None:
-        lift += f" [{prompt.lower:+.2f}, {prompt.upper:+.2f}]"
-    counted = f"{number(prompt.offered + prompt.withheld)} rollouts"
-    why = f"; {prompt.why}" if prompt.why else ""
-    return f"{state}{share}, {lift}, {counted} ({number(prompt.offered)} offered){why}"
 
 
 def counted_of(trial: TrialStatus, *, now: float) -> str:
