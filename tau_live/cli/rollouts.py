@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from msgspec import to_builtins
@@ -44,9 +44,11 @@ from tau_live.core.records import (
 )
 from tau_live.core.sanitize import JsonObject, mapping, real
 from tau_live.core.settings import Settings
-from tau_live.operate.why import Credit, credits_of
 from tau_live.store.records import ORDERS
 from tau_live.store.roles import Store
+
+if TYPE_CHECKING:
+    from tau_live.operate.why import Credit
 
 SHORT = 13
 """The characters of an id that are shown where not all fit: ``live-`` and eight."""
@@ -253,7 +255,7 @@ class Story(NamedTuple):
     decisions: Sequence[Decision]
     rewards: Sequence[Reward]
     children: Sequence[Rollout]
-    credits: Mapping[str, Credit]
+    credits: Mapping[str, "Credit"]
 
     def plain(self) -> JsonObject:
         """Return it for JSON."""
@@ -633,6 +635,8 @@ def story_of(store: Store, settings: Settings, beginning: str) -> Story:
         UnknownError: No id begins so.
         AmbiguousIdError: Several do.
     """
+    from tau_live.operate.why import credits_of  # numpy, which no list needs
+
     rollout = rollout_of(store, beginning)
     id_ = rollout.rollout_id
     children = store.rollouts.query(RolloutQuery(parent_id=id_, limit=1000))

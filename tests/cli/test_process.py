@@ -122,6 +122,25 @@ def test_a_command_that_logs_nothing_does_not_import_structlog(filled: Path) -> 
     assert "not_shown" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words", ["rollouts", "reward 1 --run any", "gate status", "optimize list", "export"]
+)
+def test_a_command_that_computes_nothing_does_not_import_numpy(filled: Path, words: str) -> None:
+    code = (
+        "import sys\n"
+        "from tau_live.cli import main\n"
+        f"try: main({[*words.split(), '--store', str(filled)]!r})\n"
+        "except SystemExit: pass\n"
+        "sys.exit('numpy' in sys.modules)\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=_environ(), check=False
+    )
+
+    assert result.returncode == 0, result.stderr
+
+
 def test_a_structlog_that_is_configured_already_stays_as_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
