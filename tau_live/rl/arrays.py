@@ -8,7 +8,7 @@ the host are left alone. On two threads that is also faster than a split: with m
 the threads mostly wait.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.ma
@@ -77,24 +77,31 @@ _LARGEST_VECTOR = 8_192
 
 
 def multiply(left: FloatArray, right: FloatArray, *, out: FloatArray) -> None:
-    """Write ``left @ right`` to ``out``, some rows at a time.
+    """Write ``left @ right`` to ``out``, some rows and columns at a time.
 
     Args:
-        left: ``[M, K]`` or ``[B, M, K]``. Only its rows are cut, so ``K * N`` is at most 262,144;
-            ``gram`` cuts ``K`` too.
+        left: ``[M, K]`` or ``[B, M, K]``. ``K`` is not cut, and is at most 8,192.
         right: ``[K, N]`` or ``[B, K, N]``.
         out: ``[M, N]`` or ``[B, M, N]``.
     """
     inner, columns = right.shape[-2:]
-    largest = _LARGEST_VECTOR if columns == 1 else _LARGEST
-    at_once = max(largest // max(inner * columns, 1), 1)
     rows = left.shape[-2]
-    if rows <= at_once:
-        np.matmul(left, right, out=out)
+    largest = _LARGEST_VECTOR if 1 in {rows, columns} else _LARGEST
+    width = max(largest // max(inner * min(rows, _FEW), 1), 1)
+    if columns > width:
+        for begin in range(0, columns, width):
+            part = slice(begin, begin + width)
+            multiply(left, right[..., part], out=out[..., part])
         return
-    for begin in range(0, rows, at_once):
-        part = slice(begin, begin + at_once)
+    at_once = max(largest // max(inner * columns, 1), 1)
+    parts = max(-(-rows // at_once), 1)  # of like size: a single row is multiplied as a vector
+    for place in range(parts):
+        part = slice(rows * place // parts, rows * (place + 1) // parts)
         np.matmul(left[..., part, :], right, out=out[..., part, :])
+
+
+_FEW = 4
+"""Rows that are multiplied together if there are as many."""
 
 
 def squared_length(vector: FloatArray) -> float:
@@ -104,6 +111,30 @@ def squared_length(vector: FloatArray) -> float:
         part = vector[begin : begin + _LARGEST_VECTOR]
         total += float(np.dot(part, part))
     return total
+
+
+def add_gram(matrix: FloatArray, rows: FloatArray, *, sign: float) -> Iterator[None]:
+    """Add ``sign * rows.T @ rows`` to ``matrix [D, D]``, in place; a step for each item taken.
+
+    Args:
+        matrix: Symmetric, and stays so to the last bit.
+        rows: ``[N, D]``, at most 64 of them.
+        sign: 1 or -1.
+    """
+    width = len(matrix)
+    parts = [slice(begin, begin + _WIDE) for begin in range(0, width, _WIDE)]
+    tiles = [np.ascontiguousarray(rows[:, part]) for part in parts]
+    turned = [tile.T.copy() for tile in tiles]
+    for place, part in enumerate(parts):
+        for other, right in zip(parts[place:], tiles[place:], strict=True):
+            tile = turned[place] @ right
+            if other is part:
+                tile = np.triu(tile)
+                tile += np.triu(tile, 1).T
+            matrix[part, other] += sign * tile
+            if other is not part:
+                matrix[other, part] = matrix[part, other].T
+        yield
 
 
 _TILE = 32
@@ -180,10 +211,11 @@ def solve(lower: FloatArray, targets: FloatArray) -> FloatArray:
         lower: ``[D, D]``, as ``cholesky`` gave it.
         targets: ``[D]``, or ``[D, M]`` for ``M`` of them at once.
     """
-    return _backward(lower, _forward(lower, targets))
+    return _backward(lower, forward(lower, targets))
 
 
-def _forward(lower: FloatArray, targets: FloatArray) -> FloatArray:
+def forward(lower: FloatArray, targets: FloatArray) -> FloatArray:
+    """Return ``x`` with ``lower @ x = targets``, as ``solve`` takes them."""
     solution = _columns(targets)
     turned = np.ascontiguousarray(lower.T)
     for index in range(len(solution)):

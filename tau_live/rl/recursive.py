@@ -1,8 +1,8 @@
 """Recursive ridge regression, updated decision by decision, with draws from its posterior.
 
-The base of a policy. No system is ever solved, and nothing goes through a linear algebra library,
-so the bits do not depend on the number of threads. A sample costs the square of the number of
-features seen, up to a limit: features that come later have a variance, but no covariances.
+The base of a policy. A sample costs the square of the number of features seen, up to a limit:
+features that come later have a variance, but no covariances. Products are too small to be split
+among threads (``arrays``), so the bits do not depend on how many there are.
 
 Besides the targets, the same regression is run on noise. Its weights for the noise are draws from
 the posterior, so that a few per feature give the uncertainty of any combination of features: a
@@ -14,7 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import Array, FloatArray, Int32Array, IntArray, required_array
+from tau_live.rl.arrays import (
+    Array,
+    FloatArray,
+    Int32Array,
+    IntArray,
+    add_gram,
+    cholesky,
+    forward,
+    lengths_of,
+    multiply,
+    required_array,
+)
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.throttle import yield_gil
 
@@ -233,15 +244,26 @@ class Regression(NamedTuple):
         negative.
 
         Args:
-            more: Above minus the penalty.
+            more: Above minus the penalty, and not 0.
+
+        Source:
+            The matrix inversion lemma, Golub and Van Loan 2013, section 2.1.4.
         """
         covariance, weights = self.covariance.copy(), self.weights.copy()
-        for at in range(len(weights)):
-            direction = covariance[at].copy()
-            share = more / (1.0 + more * float(direction[at]))
-            weights -= (share * direction)[:, None] * weights[at]
-            covariance -= share * (direction[:, None] * direction)  # symmetric to the last bit
-            yield_gil()
+        sign = float(np.sign(more))
+        for begin in range(0, len(weights), _BLOCK):
+            part = slice(begin, begin + _BLOCK)
+            rows, known = covariance[part].copy(), weights[part].copy()
+            spread = sign * covariance[part, part] + np.eye(len(rows)) / abs(more)
+            inverse = forward(cholesky(spread), np.eye(len(rows)))
+            scaled, shift = np.empty_like(rows), np.empty_like(known)
+            multiply(inverse, rows, out=scaled)
+            multiply(inverse, known, out=shift)
+            moved = np.empty_like(weights)
+            multiply(scaled.T, shift, out=moved)
+            weights -= sign * moved
+            for _ in add_gram(covariance, scaled, sign=-sign):
+                yield_gil()
         return self._replace(covariance=covariance, weights=weights)
 
     @property
@@ -347,46 +369,107 @@ def _update_weights(
     *,
     rng: np.random.Generator,
 ) -> Regression:
-    columns = fit.columns.of[features.slots]
-    entries = np.where(columns >= 0, features.values, 0.0)
-    columns = np.maximum(columns, 0)
-    covariance, variances, weights = fit.covariance.copy(), fit.variances.copy(), fit.weights.copy()
-    joint = len(covariance)
-    targets = np.ones((len(rewards), weights.shape[1]))
-    targets[:, REWARD] = rewards
+    """Learn from samples, 64 at a time: as one by one, but for rounding.
+
+    Features without covariances have them within a block, where what its samples share is known.
+    """
+    fit = fit._replace(
+        covariance=fit.covariance.copy(),
+        variances=fit.variances.copy(),
+        weights=fit.weights.copy(),
+    )
+    targets = np.ones((len(rewards), fit.weights.shape[1]))
+    targets[:, REWARD], targets[:, COST] = rewards, costs
     targets[:, TARGETS:] = rng.standard_normal((len(rewards), fit.draws))
-    unknown = np.isnan(costs)
+    columns = fit.columns.of[features.slots].astype(np.int64)
     squares = np.array([fit.residuals, fit.cost_residuals])
     means = np.array([fit.mean, fit.cost_mean])
-    for sample, target in enumerate(targets):
-        part = slice(features.starts[sample], features.starts[sample + 1])
-        at, values = columns[part], entries[part]
-        expected = np.add.reduce(weights[at] * values[:, None], axis=0)
-        target[COST] = costs[sample]
-        if unknown[sample]:  # the error less the mean is then 0: nothing is learned of costs
-            target[COST] = expected[COST] + fit.cost_mean * (1.0 - expected[ONE])
-        spread = 1.0
-        if len(variances):
-            apart, alone = np.flatnonzero(at >= joint), np.flatnonzero(at < joint)
-            late, factors = at[apart], values[apart]
-            at, values = at[alone], values[alone]
-            shift = variances[late - joint] * factors
-            spread += float(np.add.reduce(shift * factors))
-        direction = np.add.reduce(covariance[at] * values[:, None], axis=0)
-        spread += float(np.add.reduce(direction[at] * values))
-        errors = target - expected
-        squares += (errors[:ONE] - means * errors[ONE]) ** 2 / spread
-        weights[:joint] += (direction / spread)[:, None] * errors
-        if len(variances):  # two features may share a column
-            np.add.at(weights, late, (shift / spread)[:, None] * errors)
-            np.subtract.at(variances, late - joint, shift**2 / spread)
-        direction /= np.sqrt(spread)
-        covariance -= direction[:, None] * direction  # symmetric to the last bit
-        yield_gil()
-    return fit._replace(
-        covariance=covariance,
-        variances=variances,
-        weights=weights,
-        residuals=float(squares[REWARD]),
-        cost_residuals=float(squares[COST]),
+    for begin in range(0, len(rewards), _BLOCK):
+        starts = features.starts[begin : begin + _BLOCK + 1]
+        pairs = slice(int(starts[0]), int(starts[-1]))
+        rows = _rows(columns[pairs], features.values[pairs], starts - starts[0])
+        errors = _learn(fit, *rows, targets[begin : begin + _BLOCK])
+        squares += np.add.reduce((errors[:, :ONE] - means * errors[:, ONE, None]) ** 2, axis=0)
+    return fit._replace(residuals=float(squares[REWARD]), cost_residuals=float(squares[COST]))
+
+
+_BLOCK = 64
+
+
+def _rows(columns: IntArray, values: FloatArray, starts: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return ``[C]`` the columns that any sample has, in order, and ``[B, C]`` the samples."""
+    known = np.flatnonzero(columns >= 0)
+    samples = np.repeat(np.arange(len(starts) - 1), lengths_of(starts))[known]
+    found, places = np.unique(columns[known], return_inverse=True)
+    shape = len(starts) - 1, len(found)
+    dense = np.bincount(
+        samples * len(found) + places, weights=values[known], minlength=shape[0] * shape[1]
     )
+    return found.astype(np.int64), dense.astype(np.float64, copy=False).reshape(shape)
+
+
+def _learn(fit: Regression, columns: IntArray, rows: FloatArray, targets: FloatArray) -> FloatArray:
+    """Change the weights and their covariance in place; return ``[B, T]`` the errors.
+
+    Each is what its sample adds to those before, divided by its expected size.
+
+    Args:
+        fit: The regression, whose arrays can be written to.
+        columns: ``[C]``, in ascending order.
+        rows: ``[B, C]``.
+        targets: ``[B, T]``, NaN for an unknown cost.
+
+    Source:
+        A Kalman filter that observes a block at once; a Cholesky factor makes its innovations
+        independent (Kailath, Sayed and Hassibi 2000, "Linear Estimation", section 4.4).
+    """
+    covariance, variances, weights = fit.covariance, fit.variances, fit.weights
+    count, joint = len(rows), len(covariance)
+    early = int(np.searchsorted(columns, joint))
+    late = columns[early:]
+    directions = np.empty((count, joint + len(late)))
+    multiply(rows[:, :early], covariance[columns[:early]], out=directions[:, :joint])
+    yield_gil()
+    directions[:, joint:] = rows[:, early:] * variances[late - joint]
+    places = np.concatenate([columns[:early], np.arange(joint, joint + len(late))])
+    spread = np.empty((count, count))
+    multiply(rows, directions[:, places].T, out=spread)
+    spread.flat[:: count + 1] += 1.0
+    lower = cholesky(spread)
+    inverse = forward(lower, np.eye(count))
+    expected, errors = np.empty_like(targets), np.empty_like(targets)
+    multiply(rows, weights[columns], out=expected)
+    multiply(inverse, targets - expected, out=errors)
+    _set_cost_errors(errors, targets - expected, lower, fit.cost_mean)
+    scaled = np.empty_like(directions)
+    multiply(inverse, directions, out=scaled)
+    yield_gil()
+    for _ in add_gram(covariance, scaled[:, :joint], sign=-1.0):
+        yield_gil()
+    moves = np.empty((len(places) - early + joint, targets.shape[1]))
+    multiply(scaled.T, errors, out=moves)
+    weights[:joint] += moves[:joint]
+    weights[late] += moves[joint:]
+    variances[late - joint] -= np.add.reduce(scaled[:, joint:] ** 2, axis=0)
+    return errors
+
+
+def _set_cost_errors(
+    errors: FloatArray, surprises: FloatArray, lower: FloatArray, cost_mean: float
+) -> None:
+    """Write the errors of costs; of an unknown one, that less the mean is 0, so it teaches nothing.
+
+    Args:
+        errors: ``[B, T]``.
+        surprises: ``[B, T]``, targets less what is expected before the block.
+        lower: ``[B, B]``, the Cholesky factor of what they share.
+        cost_mean: The mean cost.
+    """
+    unknown = np.isnan(surprises[:, COST])
+    if not unknown.any():
+        return
+    found = errors[:, COST]
+    found[:] = cost_mean * errors[:, ONE]
+    for sample in np.flatnonzero(~unknown).tolist():
+        shared = float(np.add.reduce(lower[sample, :sample] * found[:sample]))
+        found[sample] = (surprises[sample, COST] - shared) / lower[sample, sample]

@@ -24,6 +24,36 @@ def positive(seed: int, width: int) -> FloatArray:
     return rows.T @ rows + np.eye(width)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 5, 65])
+@pytest.mark.parametrize("inner", [1, 700, 4_000])
+@pytest.mark.parametrize("columns", [0, 1, 66, 1_025])
+def test_a_product_in_parts_is_the_product(rows: int, inner: int, columns: int) -> None:
+    left, right = drawn(0, 2, rows, inner), drawn(1, 2, inner, columns)
+    whole, single = np.empty((2, rows, columns)), np.empty((rows, columns))
+
+    arrays.multiply(left, right, out=whole)
+    arrays.multiply(left[0], right[0], out=single)
+
+    np.testing.assert_allclose(whole, left @ right, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(single, left[0] @ right[0], rtol=0, atol=1e-9)
+
+
+@given(st.integers(0, 99), st.integers(0, 64), WIDTHS, st.sampled_from([-1.0, 1.0]))
+def test_an_added_gram_leaves_a_matrix_symmetric(
+    seed: int, samples: int, width: int, sign: float
+) -> None:
+    rows, before = drawn(seed, samples, width), positive(seed, width)
+    before = np.triu(before) + np.triu(before, 1).T
+    found = before.copy()
+
+    steps = sum(1 for _ in arrays.add_gram(found, rows, sign=sign))
+
+    expected = before + sign * np.einsum("ni,nj->ij", rows, rows)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    assert np.array_equal(found, found.T)
+    assert steps == -(-width // 64)
+
+
 @given(st.integers(0, 99), st.integers(0, 90), WIDTHS)
 def test_a_gram_is_the_sum_of_outer_products(seed: int, samples: int, width: int) -> None:
     rows = drawn(seed, samples, width)
