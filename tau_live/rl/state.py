@@ -142,7 +142,8 @@ class Recency(NamedTuple):
         for difference in differences.tolist():
             gain = gain * _RECENT + difference
             squares = squares * _RECENT + difference**2
-        return Recency(gain, squares, gain > (0.0 if serves else _SURE * sqrt(squares)))
+        least = 0.0 if serves else max(_SURE * sqrt(squares), _LEAST_GAIN)
+        return Recency(gain, squares, gain > least)
 
     def prefer(self) -> "Recency":
         """Return it with recent evidence deciding, until it is found to be no better."""
@@ -485,6 +486,7 @@ class LearnerState:
 
 _RECENT = 0.995  # weight of a difference beside that of the next decision
 _SURE = 1.5  # standard errors by which recent evidence must be better
+_LEAST_GAIN = 1e-6  # more than rounding explains
 _STATES = 1_024  # columns of the critic's regression that have covariances
 _FEW_NAMES = 16.0  # up to so many options, names count as much as features
 _LENGTH = 2.0  # of a row without its constant; digits, text and numbers all learned well with it

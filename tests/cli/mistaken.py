@@ -456,7 +456,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 
 @makes("option-untried")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    decide(file, 600, replace(decision(), options=("small", "never")))
+    decide(file, 1_200, replace(decision(), options=("small", "never")))
 
 
 @makes("choices-refused")

@@ -56,7 +56,7 @@ def test_an_option_that_is_bad_falls_below_the_floor_that_others_keep(live: Path
 
     careful, bold, reckless = decisions(live, run.id)[0].probabilities
     assert reckless < 0.001
-    assert min(careful, bold) >= 0.01 * (1 - 1e-9)
+    assert min(careful, bold) >= 0.005 * (1 - 1e-9)
     assert np.isclose(careful + bold + reckless, 1.0)
 
 
