@@ -372,7 +372,7 @@ def test_whom_the_access_file_denies_may_not_pause(bench: Bench, start: Start, r
 def test_an_interrupted_run_can_be_resumed(
     bench: Bench, start: Start, asked: signal.Signals
 ) -> None:
-    config = bench.config(**{**STEADY, "optimize": MANY[:150]})
+    config = bench.config(**{**STEADY, "optimize": MANY[:500]})
     leader = start("--config", config)
     wait_for(lambda: notes("executed"))
 
