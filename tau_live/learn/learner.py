@@ -63,6 +63,7 @@ from tau_live.rl.policy import Policy
 from tau_live.rl.ppo import Circumstances, update
 from tau_live.rl.ppo import Update as PPOUpdate
 from tau_live.rl.state import LearnerState
+from tau_live.rl.throttle import yield_gil
 from tau_live.rl.verdict import Verdict
 from tau_live.store.roles import Store
 
@@ -778,7 +779,9 @@ class Learner:
             arrays=state.arrays(),
             metadata={"algorithm": ALGORITHM, **metadata},
         )
+        yield_gil()
         sha256 = checkpoint.sha256
+        yield_gil()
         if not self._has_lease():  # it took too long: another may be writing this very version
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
         add_note(

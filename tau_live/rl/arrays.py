@@ -14,6 +14,8 @@ import numpy as np
 import numpy.ma
 import numpy.typing as npt
 
+from tau_live.rl.throttle import yield_gil
+
 FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
@@ -92,12 +94,14 @@ def multiply(left: FloatArray, right: FloatArray, *, out: FloatArray) -> None:
         for begin in range(0, columns, width):
             part = slice(begin, begin + width)
             multiply(left, right[..., part], out=out[..., part])
+            yield_gil()
         return
     at_once = max(largest // max(inner * columns, 1), 1)
     parts = max(-(-rows // at_once), 1)  # of like size: a single row is multiplied as a vector
     for place in range(parts):
         part = slice(rows * place // parts, rows * (place + 1) // parts)
         np.matmul(left[..., part, :], right, out=out[..., part, :])
+        yield_gil()
 
 
 _FEW = 4

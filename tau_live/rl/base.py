@@ -18,6 +18,7 @@ from tau_live.rl.arrays import (
 from tau_live.rl.crossing import Crossed
 from tau_live.rl.kernel import Kernel, KernelInput, Kernels
 from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Regression
+from tau_live.rl.throttle import yield_gil
 
 _SHARPEST = 50.0  # logits by which options differ whose returns are one standard deviation apart
 _NUMBERS = 6  # scalars of a base, stored beside its arrays
@@ -155,6 +156,7 @@ class Base(NamedTuple):
             products *= values
             sums[:, part] = np.add.reduceat(products, edges, axis=1)
             unknown[part] = np.add.reduceat(self.unseen(slots) * values**2, edges)
+            yield_gil()
         return sums, unknown
 
     def variety(self, options: Crossed, names: IntArray) -> float:

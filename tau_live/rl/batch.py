@@ -217,6 +217,7 @@ class Batch(NamedTuple):
             estimates = policy.base.estimates(self.options, batch.kernel_input)
             yield_gil()
             ridge = policy.base.logits(estimates, self.starts, self.explored)
+            yield_gil()
         return batch._replace(base=policy.default_bonus * self.preferred + ridge)
 
     def with_waves(self, policy: Policy) -> "Batch":

@@ -28,6 +28,7 @@ from tau_live.rl.arrays import (
     spans,
 )
 from tau_live.rl.features import Encoded
+from tau_live.rl.throttle import yield_gil
 
 LIMIT = 3.0  # in standard deviations; numbers are clipped to it
 FEWEST = 8  # numbers seen before a slot is scaled for the first time; until then it counts as 0
@@ -269,12 +270,15 @@ def rows(
         The ``N`` rows of contexts, the ``M`` rows of allowed options, and ``[N]``, how many options
         each decision was allowed.
     """
+    yield_gil()
     slots = np.concatenate([decision.indices for decision in encoded]).astype(np.int64)
     values = np.concatenate([decision.values for decision in encoded])
+    yield_gil()
     numeric = np.concatenate([decision.numeric for decision in encoded])
     options = np.array([decision.options for decision in encoded])
     edges = np.concatenate([decision.starts for decision in encoded])
     lengths = np.delete(lengths_of(edges), offsets(options + 2)[1:-1] - 1).astype(np.int64)
+    yield_gil()
     starts, contexts = offsets(lengths), offsets(options + 1)[:-1]
     is_option = np.ones(len(lengths), dtype=np.bool_)
     is_option[contexts] = False
@@ -284,6 +288,7 @@ def rows(
             for decision, mask in zip(encoded, allowed, strict=True)
         ]
     )
+    yield_gil()
     at_context = spans(starts[contexts], lengths[contexts])
     places = slots + encoded[0].width
     places[at_context] = slots[at_context]
@@ -291,7 +296,9 @@ def rows(
     factors[at_context] = scale.context
     owned = is_option & (lengths > 1)
     factors[starts[:-1]] = np.where(owned, scale.own, 1.0)  # the first of a row is its constant
+    yield_gil()
     whole = Crossed(slots, scale.apply(values, numeric, places) * factors, starts)
+    yield_gil()
     return (
         whole.rows(contexts),
         whole.rows(np.flatnonzero(is_option)[is_kept]),
@@ -317,10 +324,13 @@ def cross(
     pairs = context_lengths[of_entries]
     left = spans(contexts.starts[of_entries], pairs)
     right = np.repeat(np.arange(len(options.slots)), pairs)
+    yield_gil()
     slots, signs = hashed_pairs(
         contexts.slots[left], options.slots[right], width=width, cross_width=cross_width
     )
+    yield_gil()
     values = contexts.values[left] * options.values[right] * signs
+    yield_gil()
     return Crossed(slots, values, offsets(option_lengths * context_lengths[owners]))
 
 

@@ -251,8 +251,8 @@ class Regression(NamedTuple):
         """
         covariance, weights = self.covariance.copy(), self.weights.copy()
         sign = float(np.sign(more))
-        for begin in range(0, len(weights), _BLOCK):
-            part = slice(begin, begin + _BLOCK)
+        for begin in range(0, len(weights), BLOCK):
+            part = slice(begin, begin + BLOCK)
             rows, known = covariance[part].copy(), weights[part].copy()
             spread = sign * covariance[part, part] + np.eye(len(rows)) / abs(more)
             inverse = forward(cholesky(spread), np.eye(len(rows)))
@@ -369,7 +369,7 @@ def _update_weights(
     *,
     rng: np.random.Generator,
 ) -> Regression:
-    """Learn from samples, 64 at a time: as one by one, but for rounding.
+    """Learn from samples, 32 at a time: as one by one, but for rounding.
 
     Features without covariances have them within a block, where what its samples share is known.
     """
@@ -384,16 +384,16 @@ def _update_weights(
     columns = fit.columns.of[features.slots].astype(np.int64)
     squares = np.array([fit.residuals, fit.cost_residuals])
     means = np.array([fit.mean, fit.cost_mean])
-    for begin in range(0, len(rewards), _BLOCK):
-        starts = features.starts[begin : begin + _BLOCK + 1]
+    for begin in range(0, len(rewards), BLOCK):
+        starts = features.starts[begin : begin + BLOCK + 1]
         pairs = slice(int(starts[0]), int(starts[-1]))
         rows = _rows(columns[pairs], features.values[pairs], starts - starts[0])
-        errors = _learn(fit, *rows, targets[begin : begin + _BLOCK])
+        errors = _learn(fit, *rows, targets[begin : begin + BLOCK])
         squares += np.add.reduce((errors[:, :ONE] - means * errors[:, ONE, None]) ** 2, axis=0)
     return fit._replace(residuals=float(squares[REWARD]), cost_residuals=float(squares[COST]))
 
 
-_BLOCK = 64
+BLOCK = 32
 
 
 def _rows(columns: IntArray, values: FloatArray, starts: IntArray) -> tuple[IntArray, FloatArray]:
@@ -436,7 +436,9 @@ def _learn(fit: Regression, columns: IntArray, rows: FloatArray, targets: FloatA
     multiply(rows, directions[:, places].T, out=spread)
     spread.flat[:: count + 1] += 1.0
     lower = cholesky(spread)
+    yield_gil()
     inverse = forward(lower, np.eye(count))
+    yield_gil()
     expected, errors = np.empty_like(targets), np.empty_like(targets)
     multiply(rows, weights[columns], out=expected)
     multiply(inverse, targets - expected, out=errors)
@@ -448,6 +450,7 @@ def _learn(fit: Regression, columns: IntArray, rows: FloatArray, targets: FloatA
         yield_gil()
     moves = np.empty((len(places) - early + joint, targets.shape[1]))
     multiply(scaled.T, errors, out=moves)
+    yield_gil()
     weights[:joint] += moves[:joint]
     weights[late] += moves[joint:]
     variances[late - joint] -= np.add.reduce(scaled[:, joint:] ** 2, axis=0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.crossing import Crossed
-from tau_live.rl.recursive import LEFT_OUT, TARGETS, UNSEEN, Columns, Regression
+from tau_live.rl.recursive import BLOCK, LEFT_OUT, TARGETS, UNSEEN, Columns, Regression
 from tests.rl.rows import WIDTH, samples, sparse
 
 CUTS = st.lists(st.integers(0, 40), max_size=5)
@@ -181,11 +181,15 @@ def test_features_without_covariances_are_learned_as_if_they_had_none(
     covariance: FloatArray = np.eye(found.columns.used)
     weights: FloatArray = np.zeros((found.columns.used, 2))
     targets = np.stack([rewards, np.ones(40)], axis=1)
-    for begin, end in pairwise([0, *sorted(cuts), 40]):
-        part = rows[begin:end]
+    edges = pairwise([0, *sorted(cuts), 40])
+    blocks = [
+        slice(at, min(at + BLOCK, end)) for begin, end in edges for at in range(begin, end, BLOCK)
+    ]
+    for block in blocks:
+        part = rows[block]
         before = np.linalg.inv(covariance)
         covariance[:] = np.linalg.inv(before + part.T @ part)
-        weights = covariance @ (before @ weights + part.T @ targets[begin:end])
+        weights = covariance @ (before @ weights + part.T @ targets[block])
         covariance[3:] = np.diag(np.diag(covariance))[3:]
         covariance[:, 3:] = np.diag(np.diag(covariance))[:, 3:]
     expected = weights[:, 0] - rewards.mean() * weights[:, 1]
