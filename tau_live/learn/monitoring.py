@@ -41,6 +41,7 @@ from tau_live.rl.config import PPOConfig
 from tau_live.rl.drift import Alarm, Direction, Drift, DriftRule, forward_residuals
 from tau_live.rl.multiplier import Multiplier, MultiplierRule
 from tau_live.rl.state import LearnerState
+from tau_live.rl.throttle import yield_between, yield_gil
 from tau_live.store.roles import Store
 
 FEWEST = 64
@@ -526,10 +527,14 @@ def watch_update(
     ]
     ids = {rollout.rollout.rollout_id for rollout in unseen}
     extremes = zip(rollouts.new.rollout_ids, rollouts.new.extremes(), strict=True)
-    fence = fence_of(before).including(pair for key, pair in extremes if key in ids)
+    yield_gil()
+    pairs = yield_between(pair for key, pair in extremes if key in ids)
+    fence = fence_of(before).including(pairs)
+    yield_gil()
     limits = fence.limits.extend_to(reward_range(settings))
     bounded, beyond = rollouts.new.within(limits)
     outliers = len({*beyond} & ids)
+    yield_gil()
     drift, alarms = _drift(before, ids, bounded, state=state, config=config)
     multiplier, counted_until, costs = price_of(before, unseen, rollouts, settings)
     held = before.numbers.get("held", 0)
