@@ -570,13 +570,12 @@ def prompts(*, path: Path, as_json: bool) -> None:
 
     Each is listed once: its origin, score, state and text, and whether it is in force.
     """
+    from tau_live.learn.promotion.prompts import prompt_statuses  # numpy, which others lack
     from tau_live.prompts.versions import prompt_versions
 
     settings = settings_of(path)
     with _storing(settings) as store:
         versions = prompt_versions(store)
-        from tau_live.learn.promotion.prompts import prompt_statuses  # numpy, which others lack
-
         live = prompt_statuses(store, settings, now=time.time())
     if as_json:
         rows = [

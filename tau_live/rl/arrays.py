@@ -8,7 +8,7 @@ the host are left alone. On two threads that is also faster than a split: with m
 the threads mostly wait.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.ma
@@ -78,23 +78,33 @@ _LARGEST_VECTOR = 8_192
 """The same for a matrix and a vector (``interface/gemv.c``: 9216) and two vectors (10000)."""
 
 
+_FEW = 4
+"""Rows that are multiplied together if there are as many."""
+
+
 def multiply(left: FloatArray, right: FloatArray, *, out: FloatArray) -> None:
-    """Write ``left @ right`` to ``out``, some rows and columns at a time.
+    """Write ``left @ right`` to ``out``, in parts that give way between each other.
 
     Args:
-        left: ``[M, K]`` or ``[B, M, K]``. ``K`` is not cut, and is at most 8,192.
+        left: ``[M, K]`` or ``[B, M, K]``.
         right: ``[K, N]`` or ``[B, K, N]``.
         out: ``[M, N]`` or ``[B, M, N]``.
     """
     inner, columns = right.shape[-2:]
     rows = left.shape[-2]
+    if inner > _LARGEST_VECTOR:
+        first, rest = slice(inner // 2), slice(inner // 2, None)
+        more = np.empty_like(out)
+        multiply(left[..., first], right[..., first, :], out=out)
+        multiply(left[..., rest], right[..., rest, :], out=more)
+        out += more
+        return
     largest = _LARGEST_VECTOR if 1 in {rows, columns} else _LARGEST
     width = max(largest // max(inner * min(rows, _FEW), 1), 1)
     if columns > width:
         for begin in range(0, columns, width):
             part = slice(begin, begin + width)
             multiply(left, right[..., part], out=out[..., part])
-            yield_gil()
         return
     at_once = max(largest // max(inner * columns, 1), 1)
     parts = max(-(-rows // at_once), 1)  # of like size: a single row is multiplied as a vector
@@ -102,10 +112,6 @@ def multiply(left: FloatArray, right: FloatArray, *, out: FloatArray) -> None:
         part = slice(rows * place // parts, rows * (place + 1) // parts)
         np.matmul(left[..., part, :], right, out=out[..., part, :])
         yield_gil()
-
-
-_FEW = 4
-"""Rows that are multiplied together if there are as many."""
 
 
 def squared_length(vector: FloatArray) -> float:
@@ -117,8 +123,8 @@ def squared_length(vector: FloatArray) -> float:
     return total
 
 
-def add_gram(matrix: FloatArray, rows: FloatArray, *, sign: float) -> Iterator[None]:
-    """Add ``sign * rows.T @ rows`` to ``matrix [D, D]``, in place; a step for each item taken.
+def add_gram(matrix: FloatArray, rows: FloatArray, *, sign: float) -> None:
+    """Add ``sign * rows.T @ rows`` to ``matrix [D, D]``, in place, in parts that give way.
 
     Args:
         matrix: Symmetric, and stays so to the last bit.
@@ -138,7 +144,7 @@ def add_gram(matrix: FloatArray, rows: FloatArray, *, sign: float) -> Iterator[N
             matrix[part, other] += sign * tile
             if other is not part:
                 matrix[other, part] = matrix[part, other].T
-        yield
+        yield_gil()
 
 
 _TILE = 32

@@ -262,8 +262,7 @@ class Regression(NamedTuple):
             moved = np.empty_like(weights)
             multiply(scaled.T, shift, out=moved)
             weights -= sign * moved
-            for _ in add_gram(covariance, scaled, sign=-sign):
-                yield_gil()
+            add_gram(covariance, scaled, sign=-sign)
         return self._replace(covariance=covariance, weights=weights)
 
     @property
@@ -429,7 +428,6 @@ def _learn(fit: Regression, columns: IntArray, rows: FloatArray, targets: FloatA
     late = columns[early:]
     directions = np.empty((count, joint + len(late)))
     multiply(rows[:, :early], covariance[columns[:early]], out=directions[:, :joint])
-    yield_gil()
     directions[:, joint:] = rows[:, early:] * variances[late - joint]
     places = np.concatenate([columns[:early], np.arange(joint, joint + len(late))])
     spread = np.empty((count, count))
@@ -441,16 +439,14 @@ def _learn(fit: Regression, columns: IntArray, rows: FloatArray, targets: FloatA
     yield_gil()
     expected, errors = np.empty_like(targets), np.empty_like(targets)
     multiply(rows, weights[columns], out=expected)
-    multiply(inverse, targets - expected, out=errors)
-    _set_cost_errors(errors, targets - expected, lower, fit.cost_mean)
+    surprises = targets - expected
+    multiply(inverse, surprises, out=errors)
+    _set_cost_errors(errors, surprises, lower, fit.cost_mean)
     scaled = np.empty_like(directions)
     multiply(inverse, directions, out=scaled)
-    yield_gil()
-    for _ in add_gram(covariance, scaled[:, :joint], sign=-1.0):
-        yield_gil()
+    add_gram(covariance, scaled[:, :joint], sign=-1.0)
     moves = np.empty((len(places) - early + joint, targets.shape[1]))
     multiply(scaled.T, errors, out=moves)
-    yield_gil()
     weights[:joint] += moves[:joint]
     weights[late] += moves[joint:]
     variances[late - joint] -= np.add.reduce(scaled[:, joint:] ** 2, axis=0)

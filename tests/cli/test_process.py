@@ -29,6 +29,12 @@ def called(*arguments: object, **environ: str) -> subprocess.CompletedProcess[st
     )
 
 
+def executed(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=_environ(), check=False
+    )
+
+
 def _environ() -> dict[str, str]:
     roots = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, roots))}
@@ -93,9 +99,7 @@ def test_help_imports_neither_numpy_nor_the_store() -> None:
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)\n"
     )
 
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=_environ(), check=False
-    )
+    result = executed(code)
 
     assert (result.returncode, result.stderr) == (0, "")
 
@@ -112,9 +116,7 @@ def test_a_command_that_logs_nothing_does_not_import_structlog(filled: Path) -> 
         "logger().warning('shown', number=1)\n"
     )
 
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=_environ(), check=False
-    )
+    result = executed(code)
 
     assert result.stdout.splitlines()[-1] == "[]"
     assert "[warning  ] shown" in result.stderr
@@ -134,9 +136,7 @@ def test_a_command_that_computes_nothing_does_not_import_numpy(filled: Path, wor
         "sys.exit('numpy' in sys.modules)\n"
     )
 
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=_environ(), check=False
-    )
+    result = executed(code)
 
     assert result.returncode == 0, result.stderr
 

@@ -25,7 +25,7 @@ def positive(seed: int, width: int) -> FloatArray:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 65])
-@pytest.mark.parametrize("inner", [1, 700, 4_000])
+@pytest.mark.parametrize("inner", [1, 700, 17_000])
 @pytest.mark.parametrize("columns", [0, 1, 66, 1_025])
 def test_a_product_in_parts_is_the_product(rows: int, inner: int, columns: int) -> None:
     left, right = drawn(0, 2, rows, inner), drawn(1, 2, inner, columns)
@@ -46,12 +46,11 @@ def test_an_added_gram_leaves_a_matrix_symmetric(
     before = np.triu(before) + np.triu(before, 1).T
     found = before.copy()
 
-    steps = sum(1 for _ in arrays.add_gram(found, rows, sign=sign))
+    arrays.add_gram(found, rows, sign=sign)
 
     expected = before + sign * np.einsum("ni,nj->ij", rows, rows)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     assert np.array_equal(found, found.T)
-    assert steps == -(-width // 64)
 
 
 @given(st.integers(0, 99), st.integers(0, 90), WIDTHS)
