@@ -88,6 +88,7 @@ COLUMNS: Mapping[str, str] = {
     "leases.name": "What is leased.",
     "leases.holder": "The process that holds it.",
     "leases.expires_at": "When it ends by itself; epoch seconds.",
+    "leases.token": "Grows with each taking: what an earlier holder still does is refused.",
     "counters.name": "What is counted.",
     "counters.value": "How often it happened.",
     "status_counts.status": "Their status.",

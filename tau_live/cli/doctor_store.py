@@ -273,7 +273,7 @@ def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
             "held-in-memory",
             f"process {hold.pid} holds in memory since {ago(hold.since, now=now)}: {hold.reason}",
         )
-    killed = killed_inside(store.leases, now=now)
+    killed = killed_inside(store.leases)
     if killed is not None:
         yield mistake(
             "killed",
@@ -283,13 +283,13 @@ def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
     for part, pause in store.pauses.pauses().items():
         when = f"{part} has been paused since {ago(pause.at, now=now)}"
         yield mistake("paused", f"{when} by {pause.who}: {pause.reason}", part=part)
-    for plugin in disabled_plugins(store.leases, now=now):
+    for plugin in disabled_plugins(store.leases):
         yield mistake(
             "plugin-disabled",
             f"{plugin.plugin} is disabled in {plugin.process}: {plugin.problem}",
         )
-    yield _processes(store, now=now)
-    holder = now_learning(store, now=now)
+    yield _processes(store)
+    holder = now_learning(store)
     yield Check("learner", OK, f"{holder} is learning" if holder else "no update is running")
     yield _last_update(store, now=now)
     yield from _versions(store, checkpoint_folder(Settings(store=file)))
@@ -302,7 +302,7 @@ def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
     yield _integrity(store)
     yield from _odd_rows(store)
     yield _writable(file)
-    for process, silence_s in silent_processes(store, now=now).items():
+    for process, silence_s in silent_processes(store).items():
         yield mistake(
             "process-silent",
             f"{process} is alive but has written nothing for {number(round(silence_s))} s",
@@ -319,8 +319,8 @@ def _gate(store: Store, *, now: float) -> Check:
     )
 
 
-def _processes(store: Store, *, now: float) -> Check:
-    attached = attached_processes(store, now=now)
+def _processes(store: Store) -> Check:
+    attached = attached_processes(store)
     if not attached:
         advice = "an agent that runs with TAU_LIVE_RL=1 is listed here"
         return Check("processes", OK, "no process is attached", advice)
@@ -511,7 +511,7 @@ def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> It
     ends = rollouts_by_status(store)
     if not ends["completed"] and ends["open"] >= 10:
         yield mistake("runs-never-end", f"{number(ends['open'])} have started and none has ended")
-    yield from _learner_checks(store, settings, now=now)
+    yield from _learner_checks(store, settings)
     yield _clock(rows, now=now)
 
 
@@ -625,9 +625,9 @@ def _range_checks(store: Store, settings: Settings, recent: RecentRows) -> Itera
         )
 
 
-def _learner_checks(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
+def _learner_checks(store: Store, settings: Settings) -> Iterator[Check]:
     is_off = settings.learner is Learner.OFF
-    if store.leases.holder(LEASE, now=now) or (not is_off and attached_processes(store, now=now)):
+    if store.leases.holder(LEASE) or (not is_off and attached_processes(store)):
         return
     enough = 2 * settings.update_interval
     for point in store.rewards.ready_points():

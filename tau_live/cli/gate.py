@@ -75,7 +75,7 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     """
     with open_store(path) as (store, settings):
         row = store.gate.load()
-        killed = killed_of(store, settings, now=time.time())
+        killed = killed_of(store, settings)
         newest = store.gate.log(limit=1)
         holds = memory_holds(settings.store)
         damage = store.damage(deadline=time.monotonic() + CHECK_S)

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -69,14 +68,14 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
         made = learn_until(stop, settings, once=once, report=print_update, environ=os.environ)
     if once and not made and not as_json:
         with closing(open_at(settings.store, read_only=True)) as store:
-            reasons = "; ".join(reasons_for_none(store, settings, now=time.time()))
+            reasons = "; ".join(reasons_for_none(store, settings))
         click.echo(f"no update was made: {printable(suggest(reasons))}")
 
 
-def reasons_for_none(store: Store, settings: Settings, *, now: float) -> Iterator[str]:
+def reasons_for_none(store: Store, settings: Settings) -> Iterator[str]:
     """Yield why no update is made now."""
-    other = store.leases.holder(LEASE, now=now)
-    if killed_of(store, settings, now=now) is not None:
+    other = store.leases.holder(LEASE)
+    if killed_of(store, settings) is not None:
         yield "the kill switch is on"
     elif store.gate.load().state != "pass":
         yield "the gate holds"

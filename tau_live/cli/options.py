@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -303,7 +302,7 @@ def redact_reason(words: str) -> str:
 
 def stops(store: Store, settings: Settings) -> Iterator[str]:
     """Yield the active stops, each with the command that ends it."""
-    killed = killed_of(store, settings, now=time.time())
+    killed = killed_of(store, settings)
     if killed is not None:
         ended = ended_by(killed.reason).replace('"', "")
         yield f"the kill switch is on: {killed}: {ended}"

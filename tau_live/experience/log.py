@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tau_live.core.errors import LeaseLostError, TauLiveError
-from tau_live.core.processes import is_alive, this_process
+from tau_live.core.processes import this_process
 from tau_live.core.prompts import canonical_json
 from tau_live.core.records import AuditEntry
 from tau_live.core.sanitize import JsonObject
@@ -302,11 +302,8 @@ class Log:
 
 def take_pool(store: Store) -> None:
     """Take the lease of the pool. Raises: LeaseLostError."""
-    holder, now = store.leases.holder(LEASE, now=time.time()), time.time()
-    if holder is not None and holder != this_process() and is_alive(holder) is False:
-        store.leases.release(LEASE, holder)
-    if not store.leases.acquire(LEASE, this_process(), ttl_s=LEASE_S, now=now):
-        raise LeaseLostError(f"the pool of lessons is changed by {holder}")
+    if not store.leases.acquire(LEASE, this_process(), ttl_s=LEASE_S):
+        raise LeaseLostError(f"the pool of lessons is changed by {store.leases.holder(LEASE)}")
 
 
 def _draft(body: JsonObject) -> Operation:

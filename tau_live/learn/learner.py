@@ -10,7 +10,6 @@ transaction that stores the version. A note that the holder of the lease finds w
 that died, and so was the file that it names.
 """
 
-import math
 import time
 import zlib
 from collections import Counter
@@ -33,7 +32,6 @@ from tau_live.core.errors import (
 )
 from tau_live.core.files import left_behind, sweep
 from tau_live.core.guard import logger, text_of
-from tau_live.core.processes import is_alive
 from tau_live.core.reasons import LEFT_OUT, WhyNot
 from tau_live.core.records import LearnableRollout, PolicyVersion, Update
 from tau_live.core.reward_rules import cap_sources
@@ -70,38 +68,10 @@ from tau_live.store.roles import Store
 LEASE = "update"
 
 
-def take_lease(store: Store, holder: str, *, ttl_s: float, now: float) -> bool:
-    """Take or renew the lease, also from a process of this machine that is known to be dead.
-
-    Args:
-        store: The store that the learners share.
-        holder: The name of the lease holder.
-        ttl_s: How long the lease holds, in seconds.
-        now: Epoch seconds.
-    """
-    if store.leases.acquire(LEASE, holder, ttl_s=ttl_s, now=now):
-        return True
-    other = store.leases.holder(LEASE, now=now)
-    if other is None or is_alive(other) is not False:
-        return False
-    store.leases.release(LEASE, other)
-    return store.leases.acquire(LEASE, holder, ttl_s=ttl_s, now=now)
-
-
 def release_lease(store: Store, holder: str) -> None:
     """Release the lease; if the store fails, the lease expires and its holder may go on."""
     with suppress(StoreUnavailableError):  # the work done under it is stored
         store.leases.release(LEASE, holder)
-
-
-def confirm(store: Store, holder: str) -> None:
-    """Check, inside the transaction that needs it, that nobody else has taken the lease.
-
-    Raises:
-        LeaseLostError: Another process has, and may have done the work in the meantime.
-    """
-    if store.leases.holder(LEASE, now=0.0) != holder:
-        raise LeaseLostError(f"the lease of {holder} expired, and another process has taken it")
 
 
 class Head(NamedTuple):
@@ -189,7 +159,7 @@ NOTE = "checkpoint:"
 """Prefix of the names of leases that note a file."""
 
 
-def add_note(store: Store, file: str, holder: str, *, ttl_s: float, now: float) -> None:
+def add_note(store: Store, file: str, holder: str, *, ttl_s: float) -> None:
     """Note that a checkpoint of this name is about to be made.
 
     Only for the holder of the lease. The same rollouts and settings make the same name again, so
@@ -197,10 +167,9 @@ def add_note(store: Store, file: str, holder: str, *, ttl_s: float, now: float) 
     """
     name = NOTE + file
     with store.begin():
-        other = store.leases.holder(name, now=0.0)
-        if other is not None:
-            store.leases.release(name, other)
-        store.leases.acquire(name, holder, ttl_s=ttl_s, now=now)
+        for other in store.leases.all(name):
+            store.leases.release(name, other.holder)
+        store.leases.acquire(name, holder, ttl_s=ttl_s)
     fault.point("update.meant")
 
 
@@ -211,14 +180,9 @@ def remove_note(store: Store, path: Path, holder: str) -> None:
         LeaseLostError: Another learner has swept the file away, or has noted it for itself.
     """
     name = NOTE + path.name
-    if store.leases.holder(name, now=0.0) != holder or not path.exists():
+    if holder not in {note.holder for note in store.leases.all(name)} or not path.exists():
         raise LeaseLostError(f"the checkpoint {path.name} was deleted before it was recorded")
     store.leases.release(name, holder)
-
-
-def notes(store: Store) -> dict[str, str]:
-    """Return every noted name with the holder of its note, expired ones included."""
-    return store.leases.ending(NOTE, after=-math.inf, until=math.inf)
 
 
 VERSIONS_KNOWN = 1_000
@@ -434,7 +398,6 @@ class Learner:
         store: A store that no other thread uses.
         settings: Interval, limits, window, seed.
         holder: Names this learner in the lease.
-        clock: Wall clock, epoch seconds; for the lease only.
         void: Called with a point where an option became worse, and the time, inside the transaction
             that stores so: it voids the evidence of a running test.
         hold: Called with the reason for which the gate should hold, and the time, inside the same
@@ -442,13 +405,12 @@ class Learner:
         ppo: How an update learns.
     """
 
-    def __init__(  # noqa: PLR0913  # keyword-only but for two
+    def __init__(  # keyword-only but for two
         self,
         store: Store,
         settings: Settings,
         *,
         holder: str,
-        clock: Callable[[], float] = time.time,
         void: Callable[[str, float], None] = lambda _point, _at: None,
         hold: Callable[[Hold, float], object] = lambda _hold, _at: None,
         ppo: PPOConfig = _DEFAULT_CONFIG,
@@ -458,7 +420,7 @@ class Learner:
         self._hold = hold
         self._settings = settings
         self._holder = holder
-        self._clock = clock
+        self._token = 0
         self._folder = checkpoint_folder(settings)
         self._ppo = ppo
         self._heads = Heads(store, settings, self._folder)
@@ -499,9 +461,7 @@ class Learner:
         """
         if not self.due(upto=upto):
             return None
-        if not take_lease(
-            self._store, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
-        ):
+        if not self._has_lease():
             return None
         fault.point("update.leased")
         try:
@@ -521,14 +481,13 @@ class Learner:
         Nothing happens while another learner has the lease: it may be making a checkpoint.
         """
         store = self._store
-        if not notes(store) and not left_behind(self._folder):
+        if not store.leases.all(NOTE) and not left_behind(self._folder):
             return []
-        ttl_s = self._settings.lease_ttl_s
-        if not take_lease(store, self._holder, ttl_s=ttl_s, now=self._clock()):
+        if not self._has_lease():
             return []
         try:
             files = sweep(self._folder)
-            for name, holder in notes(store).items():
+            for name, holder, _ in store.leases.all(NOTE):
                 file = name.removeprefix(NOTE)
                 with store.begin():  # or it might become known before it is deleted
                     known = file in {row.file for row in store.policies.versions()}
@@ -544,9 +503,10 @@ class Learner:
         return files
 
     def _has_lease(self) -> bool:
-        return self._store.leases.acquire(
-            LEASE, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
+        self._token = self._store.leases.acquire(
+            LEASE, self._holder, ttl_s=self._settings.lease_ttl_s
         )
+        return self._token > 0
 
     def _update(self, point: str, *, now: float | None) -> UpdateResult:
         began = time.perf_counter()
@@ -631,7 +591,7 @@ class Learner:
     ) -> Update:
         """Store an update with its monitor, counters and consequences in one transaction."""
         with self._store.begin():
-            confirm(self._store, self._holder)
+            self._store.leases.confirm(LEASE, self._token)
             stored = self._store.policies.add_update(row, policy)
             if policy is not None:
                 remove_note(self._store, self._folder / policy.file, self._holder)
@@ -782,14 +742,14 @@ class Learner:
         yield_gil()
         sha256 = checkpoint.sha256
         yield_gil()
-        if not self._has_lease():  # it took too long: another may be writing this very version
+        token = self._token
+        if not self._has_lease() or self._token != token:  # it took too long: another may be
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
         add_note(
             self._store,
             checkpoints.file_of(version, sha256),
             self._holder,
             ttl_s=self._settings.lease_ttl_s,
-            now=self._clock(),
         )
         path = checkpoints.save(self._folder, checkpoint)
         fault.point("update.saved")

@@ -95,9 +95,9 @@ def status_of(
         },
         prompts=prompt_statuses(store, settings, now=now),
         retention=_retention(store, settings, now=now),
-        processes=attached_processes(store, now=now),
-        silent=silent_processes(store, now=now),
-        learner=now_learning(store, now=now),
+        processes=attached_processes(store),
+        silent=silent_processes(store),
+        learner=now_learning(store),
     )
 
 
@@ -138,7 +138,7 @@ def alert_facts(store: Store, settings: Settings, *, now: float) -> Status:
         at=now,
         gate=_gate(store.gate.load()),
         paused=pauses_by_part(store.pauses.pauses()),
-        kill_switch=killed_of(store, settings, now=now),
+        kill_switch=killed_of(store, settings),
         waiting_for_reward=store.rewards.waiting(limit=COUNTED),
         became_ready=store.rewards.became_ready(),
         rewards_missing=missing_now(*store.rewards.newest_missing(of=REWARDS), notes, settings),
@@ -150,7 +150,7 @@ def alert_facts(store: Store, settings: Settings, *, now: float) -> Status:
         },
         counters=counters,
         counters_grew=growth_times(counters, notes),
-        plugins_disabled=disabled_plugins(store.leases, now=now),
+        plugins_disabled=disabled_plugins(store.leases),
     )
 
 
@@ -178,21 +178,22 @@ def _gate(row: GateRow) -> GateStatus:
     )
 
 
-def attached_processes(store: Store, *, now: float) -> list[str]:
+def attached_processes(store: Store) -> list[str]:
     """Return the processes that write to a store, except those known to be dead."""
-    holders = store.leases.holders(PROCESSES, now=now).values()
+    holders = store.leases.holders(PROCESSES).values()
     return sorted(owner for owner in holders if is_alive(owner) is not False)
 
 
-def silent_processes(store: Store, *, now: float) -> dict[str, float]:
+def silent_processes(store: Store) -> dict[str, float]:
     """Return the processes that live but cannot write, with about how many seconds they could not.
 
     Each renews its lease every few seconds while it can write.
     """
-    lapsed = store.leases.ending(PROCESSES, after=now - 7 * 86_400.0, until=now).values()
-    silent = {owner for owner in lapsed if is_alive(owner)}
-    until = {owner: store.leases.until(PROCESSES + owner) for owner in sorted(silent)}
-    return {owner: now - at for owner, at in until.items() if at is not None}
+    return {
+        lease.holder: -lease.left_s
+        for lease in store.leases.all(PROCESSES)
+        if -7 * 86_400.0 < lease.left_s <= 0.0 and is_alive(lease.holder)
+    }
 
 
 def status_file(settings: Settings) -> Path:
@@ -225,9 +226,9 @@ def _retention(store: Store, settings: Settings, *, now: float) -> RetentionStat
     )
 
 
-def now_learning(store: Store, *, now: float) -> str | None:
+def now_learning(store: Store) -> str | None:
     """Return the process that makes an update; ``None`` if there is none, or it is dead."""
-    owner = store.leases.holder(LEASE, now=now)
+    owner = store.leases.holder(LEASE)
     return None if owner is None or is_alive(owner) is False else owner
 
 

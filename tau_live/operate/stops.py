@@ -295,10 +295,10 @@ def now_killed(path: Path) -> Stop | None:
         return Stop(f"{path} cannot be accessed: {error.strerror or error}", "", time.time())
 
 
-def killed_of(store: "Store", settings: "Settings", *, now: float) -> Stop | None:
+def killed_of(store: "Store", settings: "Settings") -> Stop | None:
     """Return the state of the switch, by the file or by the variable inside processes."""
     switch = kill_file(settings.store, settings.kill_file)
-    return now_killed(switch) or killed_inside(store.leases, now=now)
+    return now_killed(switch) or killed_inside(store.leases)
 
 
 STOPPED = "killed:"
@@ -362,19 +362,19 @@ class Notices:
             leases.release(name, self._written[name])
         if notices != self._written or not 0.0 <= now - self._written_at < RENEW_S:
             for name, holder in notices.items():
-                leases.acquire(name, holder, ttl_s=TTL_S, now=now)
+                leases.acquire(name, holder, ttl_s=TTL_S)
             self._written, self._written_at = notices, now
 
 
-def killed_inside(leases: "Leases", *, now: float) -> Stop | None:
+def killed_inside(leases: "Leases") -> Stop | None:
     """Return the state by the variable inside attached processes; ``None`` if it stops none."""
-    holders = leases.holders(STOPPED, now=now).values()
+    holders = leases.holders(STOPPED).values()
     stopped = [
         (owner, at) for at, owner in map(_split_holder, holders) if is_alive(owner) is not False
     ]
     if not stopped:
         return None
-    attached = leases.holders(PROCESSES, now=now).values()
+    attached = leases.holders(PROCESSES).values()
     alive = {owner for owner in attached if is_alive(owner) is not False}
     alive |= {owner for owner, _ in stopped}
     named = ", ".join(sorted(owner for owner, _ in stopped)[:_MOST_NAMED])
@@ -408,10 +408,10 @@ class DisabledPlugin(msgspec.Struct, frozen=True, kw_only=True):
     process: str
 
 
-def disabled_plugins(leases: "Leases", *, now: float) -> list[DisabledPlugin]:
+def disabled_plugins(leases: "Leases") -> list[DisabledPlugin]:
     """Return the disabled plugins of all processes."""
     plugins: list[DisabledPlugin] = []
-    for holder in leases.holders(DISABLED, now=now).values():
+    for holder in leases.holders(DISABLED).values():
         with suppress(msgspec.DecodeError):  # an edited row
             plugin = msgspec.json.decode(holder, type=DisabledPlugin)
             if is_alive(plugin.process) is not False:

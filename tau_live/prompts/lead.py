@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from tau_live.core.errors import LeaseLostError, StoreUnavailableError, TauLiveError
-from tau_live.core.processes import is_alive, this_process
+from tau_live.core.processes import this_process
 from tau_live.core.redaction import scrub_text
 from tau_live.core.settings import Settings
 from tau_live.operate.optimizations import (
@@ -103,17 +103,14 @@ class Pace(NamedTuple):
 
 
 def take_lead(store: Store, run_id: str) -> None:
-    """Take the lease of a run; that of a dead process is taken over.
+    """Take the lease of a run.
 
     Raises:
         LeaseLostError: Another process leads it.
     """
-    name, now = LEASE + run_id, time.time()
-    holder = store.leases.holder(name, now=now)
-    if holder is not None and holder != this_process() and is_alive(holder) is False:
-        store.leases.release(name, holder)
-    if not store.leases.acquire(name, this_process(), ttl_s=LEASE_S, now=now):
-        raise LeaseLostError(f"{run_id} is led by {holder}")
+    name = LEASE + run_id
+    if not store.leases.acquire(name, this_process(), ttl_s=LEASE_S):
+        raise LeaseLostError(f"{run_id} is led by {store.leases.holder(name)}")
 
 
 def publish(store: Store, run_id: str) -> None:
@@ -151,9 +148,7 @@ class _Keeper:
                 with suppress(TauLiveError):
                     self._watch(store)
                     if now - renewed >= RENEW_S:
-                        store.leases.acquire(
-                            LEASE + self._run_id, this_process(), ttl_s=LEASE_S, now=time.time()
-                        )
+                        store.leases.acquire(LEASE + self._run_id, this_process(), ttl_s=LEASE_S)
                         renewed = now
                     if now - published >= PUBLISH_S:
                         store.optimizations.lead(self._run_id, now - led)
@@ -165,7 +160,7 @@ class _Keeper:
     def _watch(self, store: Store) -> None:
         """Pause the run while the kill switch is on or the gate holds."""
         why = None
-        if killed_of(store, self._settings, now=time.time()) is not None:
+        if killed_of(store, self._settings) is not None:
             why = KILLED
         elif store.gate.load().state != "pass":
             why = HELD

@@ -371,14 +371,14 @@ class Writer:
             self._passed_over.clear()
 
     def _beat(self, store: Store, now: float) -> None:
-        store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S, now=now)
+        store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S)
         self._beaten_at = now
         self.trouble.record_write()
 
     def _end_orphans(self, store: Store, pipeline: Pipeline) -> None:
         """End the open runs of dead processes."""
         now = self._clock()
-        held = store.leases.holders(PROCESSES, now=now)
+        held = store.leases.holders(PROCESSES)
         for owner in store.rollouts.owners():
             alive = is_alive(owner)
             if alive is None:

@@ -53,6 +53,29 @@ class AlertRow:
     seq: int = 0
 
 
+STALE_S = 86_400.0
+"""A lease that lasts longer than this was taken before a clock was put back, and is void."""
+
+
+class Lease(NamedTuple):
+    """An exclusive right that expires.
+
+    Attributes:
+        name: Its name.
+        holder: Who took it.
+        left_s: In how many seconds it expires; how long ago it did, below 0.
+    """
+
+    name: str
+    holder: str
+    left_s: float
+
+    @property
+    def in_force(self) -> bool:
+        """Whether it has not expired."""
+        return 0.0 < self.left_s <= STALE_S
+
+
 class RolloutColumns(NamedTuple):
     """The columns of a rollout for a report.
 

@@ -69,7 +69,7 @@ def fill(path: Path) -> None:
         _add_policies(store, Settings(store=path))
         _add_trials(store)
         _add_gate(store)
-        store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=600.0, now=time.time())
+        store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=600.0)
         store.counters.add({"dropped_queue": 2, "duplicate_spans": 1})
     _add_optimization(store)
     _add_alerts(store, Settings(store=path))

@@ -367,7 +367,8 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     me = this_process()
     with writing(file) as store:
-        store.leases.acquire(PROCESSES + me, me, ttl_s=1.0, now=time.time() - 60.0)
+        store.clock = lambda: time.time() - 60.0
+        store.leases.acquire(PROCESSES + me, me, ttl_s=1.0)
 
 
 @makes("policy-missing")

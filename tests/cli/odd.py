@@ -90,7 +90,7 @@ def crowd(path: Path) -> None:
     store = SqliteStore.open(path)
     with store.begin():
         add_runs(store)
-        store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=600.0, now=time.time())
+        store.leases.acquire(f"process:{HOST_PROCESS}", HOST_PROCESS, ttl_s=600.0)
         store.workers.register("worker", at=5.0)
         store.resources.publish({"prompt": "be brief"}, at=1.0)
         store.pauses.begin(Pause(part=Part.COLLECTION, reason="full", who="anna", at=5.0))

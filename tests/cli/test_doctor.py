@@ -1,6 +1,5 @@
 import errno
 import sys
-import time
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -120,7 +119,7 @@ def test_programs_that_end_at_once_are_told_how_to_learn(tmp_path: Path, run: Ru
         for number in range(16):
             ready(store, f"live-{number}", "model")
         alone = run("doctor", "--store", store.path).stdout
-        store.leases.acquire("process:web-1:7:1", "web-1:7:1", ttl_s=60.0, now=time.time())
+        store.leases.acquire("process:web-1:7:1", "web-1:7:1", ttl_s=60.0)
 
         attached = run("doctor", "--store", store.path).stdout
 
@@ -218,7 +217,7 @@ def test_a_process_that_died_is_not_named(filled: Path, read: Read) -> None:
     dead = f"{this_process().rsplit(':', 2)[0]}:4194999:1"
     store = SqliteStore.open(filled)
     for name in (PROCESSES + dead, LEASE):
-        store.leases.acquire(name, dead, ttl_s=600.0, now=time.time())
+        store.leases.acquire(name, dead, ttl_s=600.0)
     store.close()
 
     found = read("doctor", "--store", filled)

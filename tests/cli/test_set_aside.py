@@ -181,7 +181,8 @@ def test_status_and_doctor_name_a_process_that_lives_but_cannot_write(
 ) -> None:
     store = SqliteStore.open(filled)
     me = this_process()
-    store.leases.acquire(PROCESSES + me, me, ttl_s=20.0, now=filled.stat().st_mtime - 90.0)
+    store.clock = lambda: filled.stat().st_mtime - 90.0
+    store.leases.acquire(PROCESSES + me, me, ttl_s=20.0)
     store.close()
 
     status = read("status", "--store", filled)

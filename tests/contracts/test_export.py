@@ -37,7 +37,7 @@ def _recorded(store: Store, *, owner: str = "host:1", clock: float = 100.0) -> N
     )
     store.resources.publish({"prompt": "be brief"}, at=clock)
     store.counters.add({"seen": int(clock)})
-    store.leases.acquire("update", owner, ttl_s=clock, now=clock)
+    store.leases.acquire("update", owner, ttl_s=clock)
     store.audit.add(AuditEntry(at=clock, who=owner, action="x", reason="y"))
     store.queue.enqueue(queued(), at=clock)
     store.workers.register(owner, at=clock)

@@ -30,7 +30,8 @@ def settings(path: Path) -> Settings:
 def learner(settings: Settings, holder: str, *, at: float = 0.0) -> Iterator[Learner]:
     """Open a learner of its own, whose clock stands still."""
     with closing(SqliteStore.open(settings.store, busy_timeout_s=0.05)) as store:
-        yield Learner(store, settings, holder=holder, clock=lambda: at)
+        store.clock = lambda: at
+        yield Learner(store, settings, holder=holder)
 
 
 def due(store: SqliteStore, *, first: int = 0) -> None:
@@ -121,7 +122,7 @@ def test_whoever_makes_the_same_again_takes_over_the_note_of_who_died_at_it(
 
     assert found is not None
     assert [store.policies.version(1).file] == left
-    assert not unfinished.notes(store)
+    assert not store.leases.all(unfinished.NOTE)
     assert problems(settings) == []
 
 
@@ -174,15 +175,15 @@ def test_files_that_no_note_names_are_left_alone(settings: Settings, store: Sqli
         folder = checkpoint_folder(settings)
         kept = checkpoints.file_of(9, "ab" * 32)
         (folder / kept).touch()
-        unfinished.add_note(store, "../store.sqlite", "dead:0:0", ttl_s=1.0, now=0.0)
-        unfinished.add_note(store, store.policies.version(1).file, "dead:0:0", ttl_s=1.0, now=0.0)
+        unfinished.add_note(store, "../store.sqlite", "dead:0:0", ttl_s=1.0)
+        unfinished.add_note(store, store.policies.version(1).file, "dead:0:0", ttl_s=1.0)
 
         swept = learning.sweep()
 
     assert swept == []
     assert (folder / kept).exists()
     assert settings.store.exists()
-    assert not unfinished.notes(store)
+    assert not store.leases.all(unfinished.NOTE)
     check_policy(folder, store.policies.version(1))
 
 

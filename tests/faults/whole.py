@@ -18,8 +18,8 @@ ALERTS = frozenset({"alerts", "alert_marks"})
 PASSING = ALERTS | {"leases", "_sqlite_migrations", "sqlite_sequence", "sqlite_stat1"}
 """Tables whose rows tell of processes, or of the moment: alerts of when somebody looked."""
 
-TOLD_AGAIN = "duplicate_"
-"""Begins the counters of what was told more than once."""
+TOLD_AGAIN = ("duplicate_", "lease")
+"""How counters of what was told more than once begin, and the number of the last lease."""
 
 UNSAID = frozenset({"owner", "revision", "who", "seal"})
 """Columns that tell of the process, how often something was written, or what is derived of such."""

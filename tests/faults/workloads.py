@@ -176,7 +176,7 @@ def learnable(folder: Path) -> None:
     store = open_store(settings(folder))
     policies = checkpoint_folder(settings(folder))
     for name in ("000000005-0123456789abcdef.npz", "000000007-0123456789abcdef.npz"):
-        unfinished.add_note(store, name, DEAD, ttl_s=60.0, now=0.0)
+        unfinished.add_note(store, name, DEAD, ttl_s=60.0)
         (policies / name).touch()
     (policies / ".000000005-0123456789abcdef.npz.99999999-1.part").touch()
     for number in range(32, 48):

@@ -117,7 +117,7 @@ def test_a_process_that_is_dead_is_not_attached(tmp_path: Path) -> None:
     settings = Settings(store=tmp_path / "store.sqlite")
     store = SqliteStore.open(settings.store)
     for owner in (alive, dead):
-        store.leases.acquire(f"process:{owner}", owner, ttl_s=60.0, now=1.0)
+        store.leases.acquire(f"process:{owner}", owner, ttl_s=60.0)
 
     found = status_of(store, settings, now=2.0)
 

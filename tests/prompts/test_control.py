@@ -387,7 +387,7 @@ def test_an_interrupted_run_can_be_resumed(
     assert hint in interrupted.err
     assert hint in status.out
     assert (run.state, run.reason_code) == ("failed", "interrupted")
-    assert bench.store.leases.holders("optimize:", now=time.time()) == {}
+    assert bench.store.leases.holders("optimize:") == {}
     resumed = Ended(start("--resume", "latest", "--json"))
     assert resumed.code == 0, resumed.err
     assert resumed.json["run_state"] == "completed"
@@ -397,7 +397,7 @@ def test_an_interrupted_run_can_be_resumed(
 def test_nobody_can_lead_a_run_that_another_process_leads(bench: Bench) -> None:
     run = bench.begin(**STEADY)
     other = f"{this_process().rsplit(':', 2)[0]}:{os.getppid()}:unknown"
-    bench.store.leases.acquire(f"optimize:{run.run_id}", other, ttl_s=30.0, now=time.time())
+    bench.store.leases.acquire(f"optimize:{run.run_id}", other, ttl_s=30.0)
 
     with pytest.raises(TauLiveError, match=re.escape(f"is led by {other}")):
         bench.lead(run)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tau_live.core.processes import this_process
 from tau_live.core.records import RolloutQuery
-from tau_live.learn.learner import take_lease
+from tau_live.learn.learner import LEASE
 from tau_live.store.sqlite.store import SqliteStore
 from tests.proof.figures import Figure, Progress, Tier
 from tests.proof.watching import Watched, kept, played
@@ -102,7 +102,7 @@ def _stored(paths: list[Path], jumps: dict[Path, float]) -> Iterator[Figure]:
         for row, later in pairwise(rows):
             same = row.point == later.point
             disordered += same and later.last_ready <= row.last_ready
-        held += not take_lease(store, this_process(), ttl_s=5.0, now=now)
+        held += not store.leases.acquire(LEASE, this_process(), ttl_s=5.0)
         store.close()
     yield Figure(3, "runs left open, or stores damaged, after the next start", open_, at_most=0)
     yield Figure(5, "updates out of the store's order", disordered, at_most=0)

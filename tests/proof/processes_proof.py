@@ -260,7 +260,7 @@ def _holder(store: SqliteStore) -> str:
     """Wait until somebody makes an update, and return who."""
     until = time.monotonic() + 30.0
     while time.monotonic() < until:
-        holder = store.leases.holder(LEASE, now=time.time())
+        holder = store.leases.holder(LEASE)
         if holder and store.policies.updates(limit=1):
             return holder
         time.sleep(0.002)

@@ -26,7 +26,7 @@ from tau_live.core.settings import Settings
 from tau_live.evidence.artifacts import Root
 from tau_live.evidence.drill.documents import SOUND, StoreHealth
 from tau_live.evidence.drill.host import POINT
-from tau_live.learn.learner import NOTE, notes
+from tau_live.learn.learner import NOTE
 from tau_live.operate.verification import verify_store
 from tau_live.store.files import beside
 from tau_live.store.opening import open_at
@@ -107,7 +107,7 @@ def flight_of(path: Path) -> Flight:
         return Flight(
             next_job=job_after(store),
             rollouts=[rollout.rollout_id for rollout in rollouts if rollout.ended_at is None],
-            checkpoints=[name.removeprefix(NOTE) for name in notes(store)],
+            checkpoints=[note.name.removeprefix(NOTE) for note in store.leases.all(NOTE)],
             ended=ended_rollouts(store),
             head=str(store.seals.head()),
         )

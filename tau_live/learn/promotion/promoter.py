@@ -4,8 +4,7 @@ A trial, its watermark and who decides from then on are stored together or not a
 nobody else has changed the trial meanwhile: over any crash each rollout is counted once.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -17,7 +16,7 @@ from tau_live.core.reward_rules import cost_of
 from tau_live.core.settings import Settings
 from tau_live.decisions.decider import LEARNER
 from tau_live.decisions.policy_files import checkpoint_folder
-from tau_live.learn.learner import release_lease, take_lease
+from tau_live.learn.learner import LEASE, release_lease
 from tau_live.learn.promotion.outcomes import (
     MOST,
     NEWEST,
@@ -62,21 +61,12 @@ class Promoter:
         store: A store that no other thread uses.
         settings: Ranges, deadlines, margins.
         holder: Names this process in the lease and in the audit.
-        clock: Wall clock, epoch seconds; for the lease only.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        *,
-        holder: str,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, store: Store, settings: Settings, *, holder: str) -> None:
         self._store = store
         self._settings = settings
         self._holder = holder
-        self._clock = clock
         self._settlement = Settlement(store, settings, who=holder)
         self._waits: dict[str, tuple[float, float, float | None]] = {}
 
@@ -102,9 +92,8 @@ class Promoter:
         return steps
 
     def _has_lease(self) -> bool:
-        return take_lease(
-            self._store, self._holder, ttl_s=self._settings.lease_ttl_s, now=self._clock()
-        )
+        ttl_s = self._settings.lease_ttl_s
+        return self._store.leases.acquire(LEASE, self._holder, ttl_s=ttl_s) > 0
 
     def _has_news(self, point: str, *, now: float) -> bool:
         trial = self._store.trials.trial(point)

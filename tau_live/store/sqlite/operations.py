@@ -1,17 +1,18 @@
 """The gate, leases, pauses, alerts, counters and the audit in SQLite."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from sqlite3 import Row
 
 from tau_live.core import fault
-from tau_live.core.errors import OddRowError
+from tau_live.core.errors import LeaseLostError, OddRowError
 from tau_live.core.gate import GateEntry, GateRow, HoldReason, State
+from tau_live.core.processes import is_alive
 from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import AuditEntry
-from tau_live.store.records import AlertRow
-from tau_live.store.sqlite.connection import Connection, json_of
+from tau_live.store.records import STALE_S, AlertRow, Lease
+from tau_live.store.sqlite.connection import Connection, Value, json_of, next_number
 from tau_live.store.sqlite.rows import record_of, report, sound, sound_page
 
 CHANGES = "(select count(*) from gate_log)"
@@ -99,74 +100,95 @@ class SqliteGate:
         return sound_page(self._connection, newest, {}, partial(record_of, GateEntry), limit=limit)
 
 
-STALE_S = 86_400.0
-"""A lease that lasts longer than this was taken before a clock was put back, and is void."""
+FENCING: Sequence[str] = (
+    "alter table leases add column token integer not null default 0",
+    "insert into sequences values ('lease', 0)",
+)
+"""A number for each taking of a lease."""
+
+IN_FORCE = """
+select holder, iif(typeof(token) = 'integer', token, 0) as token,
+    expires_at > :now and expires_at <= :now + :ttl_s + :stale_s as in_force
+from leases where name = :name
+"""
+
+TAKE = """
+insert into leases (name, holder, expires_at, token)
+values (:name, :holder, :now + :ttl_s, :token)
+on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at,
+    token = excluded.token
+"""
 
 
 class SqliteLeases:
-    """Leases: exclusive rights that expire."""
+    """Leases: exclusive rights that expire, by the clock of the store."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, clock: Callable[[], float]) -> None:
         self._connection = connection
+        self._clock = clock
 
-    def acquire(self, name: str, holder: str, *, ttl_s: float, now: float) -> bool:
-        """Take or renew a lease in one statement; ``False`` while another holds it."""
-        acquired = self._connection.change(
-            """
-            insert into leases (name, holder, expires_at) values (:name, :holder, :expires_at)
-            on conflict (name) do update set holder = excluded.holder,
-                expires_at = excluded.expires_at
-            where leases.holder = excluded.holder or leases.expires_at <= :now
-                or leases.expires_at > :stale
-            """,
-            {
-                "name": name,
-                "holder": holder,
-                "expires_at": now + ttl_s,
-                "now": now,
-                "stale": now + ttl_s + STALE_S,
-            },
-        )
-        return acquired > 0
+    def acquire(self, name: str, holder: str, *, ttl_s: float) -> int:
+        """Take or renew a lease, also from a process of this machine that is known to be dead.
+
+        Args:
+            name: Its name.
+            holder: The name of who takes it, as ``this_process`` makes it.
+            ttl_s: How long it holds, in seconds.
+
+        Returns:
+            The fencing token, which grows with each taking and stays when it is renewed; 0 while
+            another holds it.
+        """
+        asked: dict[str, Value] = {
+            "name": name, "now": self._clock(), "ttl_s": ttl_s, "stale_s": STALE_S,
+        }  # fmt: skip
+        with self._connection.begin():
+            row = self._connection.row(IN_FORCE, asked)
+            if row is not None and row["holder"] == holder:
+                token = int(row["token"])
+            elif row is not None and row["in_force"] and is_alive(str(row["holder"])) is not False:
+                return 0
+            else:
+                token = next_number(self._connection, "lease")
+                self._connection.change(
+                    "update sequences set value = ? where name = 'lease'", (token,)
+                )
+            self._connection.change(TAKE, {**asked, "holder": holder, "token": token})
+        return token
+
+    def confirm(self, name: str, token: int) -> None:
+        """Check, inside the transaction that needs a lease, that nobody has taken it since.
+
+        Raises:
+            LeaseLostError: Another has, and may have done the work meanwhile.
+        """
+        row = self._connection.row("select token from leases where name = ?", (name,))
+        if row is None or row["token"] != token:
+            raise LeaseLostError(f"the lease '{name}' expired, and another process has taken it")
 
     def release(self, name: str, holder: str) -> None:
         """Release a lease; nothing happens if it is not held."""
         self._connection.change("delete from leases where name = ? and holder = ?", (name, holder))
 
-    def holder(self, name: str, *, now: float) -> str | None:
+    def holder(self, name: str) -> str | None:
         """Return the holder of a lease that has not expired."""
-        row = self._connection.row(
-            "select holder from leases where name = ? and expires_at > ?", (name, now)
-        )
-        return None if row is None else str(row["holder"])
+        return self.holders(name).get(name)
 
-    def until(self, name: str) -> float | None:
-        """Return when a lease expires or has expired; ``None`` if it was never taken."""
-        row = self._connection.row("select expires_at from leases where name = ?", (name,))
-        return None if row is None else float(row["expires_at"])
-
-    def holders(self, prefix: str, *, now: float) -> dict[str, str]:
+    def holders(self, prefix: str) -> dict[str, str]:
         """Return the leases in force with this prefix, with their holders."""
-        return self.ending(prefix, after=now, until=now + STALE_S)
+        return {lease.name: lease.holder for lease in self.all(prefix) if lease.in_force}
 
-    def ending(self, prefix: str, *, after: float, until: float) -> dict[str, str]:
-        """Return the leases with this prefix that expire in an interval, with their holders.
-
-        Args:
-            prefix: The prefix of their names.
-            after: Epoch seconds, UTC; leases that expire then or before are skipped.
-            until: Epoch seconds, UTC; leases that expire later are skipped.
-        """
+    def all(self, prefix: str) -> list[Lease]:
+        """Return the leases with this prefix, those that have expired too."""
         rows = self._connection.rows(
             """
-            select name, holder from leases
+            select name, holder, coalesce(expires_at - :now, 0.0) as left_s from leases
             where typeof(holder) = 'text'
-            and name >= :prefix and substr(name, 1, length(:prefix)) = :prefix
-            and expires_at > :after and expires_at <= :until order by name
+            and name >= :prefix and substr(name, 1, length(:prefix)) = :prefix order by name
             """,
-            {"prefix": prefix, "after": after, "until": until},
+            {"prefix": prefix, "now": self._clock()},
         )
-        return {row["name"]: row["holder"] for row in rows}
+        return [Lease(*row) for row in rows]
 
 
 PAUSING: Sequence[str] = (

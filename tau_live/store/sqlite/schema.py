@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tau_live.core.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.sqlite.connection import Connection, store_error
 from tau_live.store.sqlite.experience import EXPERIENCE
-from tau_live.store.sqlite.operations import ALERTING, PAUSING, TRANSITIONS
+from tau_live.store.sqlite.operations import ALERTING, FENCING, PAUSING, TRANSITIONS
 from tau_live.store.sqlite.optimizations import OPTIMIZING
 from tau_live.store.sqlite.sealing import SEALING
 
@@ -702,7 +702,7 @@ REVISIONS: Sequence[str] = (
 
 WHOLE_SCHEMA = (
     *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE, *QUEUE_TIMES,
-    *REVISIONS,
+    *REVISIONS, *FENCING,
 )  # fmt: skip
 """The statements that make the newest schema."""
 
@@ -718,6 +718,7 @@ MIGRATIONS: Mapping[str, Sequence[str]] = {
     "m008_lessons": EXPERIENCE,
     "m009_times_in_queues": QUEUE_TIMES,
     "m010_revisions_of_topics": REVISIONS,
+    "m011_tokens_of_leases": FENCING,
 }
 """The statements of every migration, in order; one that was released is never edited."""
 

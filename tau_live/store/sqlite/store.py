@@ -10,7 +10,8 @@ Source:
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
@@ -53,6 +54,7 @@ class SqliteStore:
 
     Attributes:
         path: The file.
+        clock: Epoch seconds, UTC: the clock of the machine, by which leases expire.
         rollouts: Rollouts, attempts and spans.
         decisions: Decisions.
         rewards: Rewards, and the rollouts that they make ready.
@@ -77,6 +79,7 @@ class SqliteStore:
 
     def __init__(self, connection: Connection, *, busy_timeout_s: float) -> None:
         self.path = connection.path
+        self.clock: Callable[[], float] = time.time
         self.rollouts = SqliteRollouts(connection)
         self.decisions = SqliteDecisions(connection)
         self.rewards = SqliteRewards(connection)
@@ -90,7 +93,7 @@ class SqliteStore:
         self.trials = SqliteTrials(connection)
         self.gate = SqliteGate(connection)
         self.pauses = SqlitePauses(connection)
-        self.leases = SqliteLeases(connection)
+        self.leases = SqliteLeases(connection, self.now)
         self.counters = SqliteCounters(connection)
         self.audit = SqliteAudit(connection)
         self.alerts = SqliteAlerts(connection)
@@ -183,6 +186,10 @@ class SqliteStore:
             self._connection, kind, where, any_of=any_of, order_by=order_by,
             descending=descending, limit=limit, offset=offset,
         )  # fmt: skip
+
+    def now(self) -> float:
+        """Return the time by the clock of the store, in epoch seconds, UTC."""
+        return self.clock()
 
     def begin(self) -> AbstractContextManager[None]:
         """Open a transaction that takes the write lock at once; may be nested (savepoints)."""
