@@ -22,7 +22,6 @@ from tau_live.core.records import RewardSource
 from tau_live.core.settings import Learner, Settings, here
 from tau_live.decisions.policy_files import check_policy, checkpoint_folder
 from tau_live.decisions.prompts import PromptHistory, is_signed, prompt_history, prompt_keys
-from tau_live.learn.learner import LEASE
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.operate.alert_rules import growth_times, is_recent
 from tau_live.operate.report.summary import MANY_RERUNS, deadlines, outside_range, range_advice
@@ -627,7 +626,7 @@ def _range_checks(store: Store, settings: Settings, recent: RecentRows) -> Itera
 
 def _learner_checks(store: Store, settings: Settings) -> Iterator[Check]:
     is_off = settings.learner is Learner.OFF
-    if store.leases.holder(LEASE) or (not is_off and attached_processes(store)):
+    if now_learning(store) or (not is_off and attached_processes(store)):
         return
     enough = 2 * settings.update_interval
     for point in store.rewards.ready_points():

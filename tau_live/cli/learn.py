@@ -22,7 +22,7 @@ from tau_live.core.processes import this_process
 from tau_live.core.reasons import Part
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
-from tau_live.learn.learner import LEASE
+from tau_live.operate.status import now_learning
 from tau_live.operate.stops import killed_of
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
@@ -43,8 +43,8 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
 
     Rewards that are overdue are settled as well, with their defaults or as missing.
 
-    Set TAU_LIVE_RL_LEARNER=off in the agent's processes; a lease keeps two learners apart
-    in any case.
+    Set TAU_LIVE_RL_LEARNER=off in the agent's processes. Several learners share the decision
+    points: a lease lets one at a time learn at each.
     """
     from tau_live.runtime.learner_process import learn_until
 
@@ -74,7 +74,7 @@ def learn(path: Path | None, as_json: bool, once: bool) -> None:
 
 def reasons_for_none(store: Store, settings: Settings) -> Iterator[str]:
     """Yield why no update is made now."""
-    other = store.leases.holder(LEASE)
+    other = now_learning(store)
     if killed_of(store, settings) is not None:
         yield "the kill switch is on"
     elif store.gate.load().state != "pass":

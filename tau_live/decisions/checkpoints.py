@@ -132,6 +132,11 @@ def file_of(version: int, sha256: str = "") -> str:
     return f"{version:09d}-{sha256[:16]}.npz" if sha256 else f"{version:09d}.npz"
 
 
+def version_of(name: str) -> int:
+    """Return the version in the name of a checkpoint. Raises: ValueError."""
+    return int(name.removesuffix(".npz").partition("-")[0])
+
+
 def is_checkpoint(name: str) -> bool:
     """Whether a file of this name may be a checkpoint."""
     return _FILE.fullmatch(name) is not None

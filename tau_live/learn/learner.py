@@ -25,13 +25,15 @@ from msgspec import structs
 from tau_live.core import fault
 from tau_live.core.errors import (
     CheckpointError,
+    DuplicateError,
     LeaseLostError,
     OddRowError,
     StoreUnavailableError,
     UnknownError,
 )
-from tau_live.core.files import left_behind, sweep
+from tau_live.core.files import sweep
 from tau_live.core.guard import logger, text_of
+from tau_live.core.processes import is_alive
 from tau_live.core.reasons import LEFT_OUT, WhyNot
 from tau_live.core.records import LearnableRollout, PolicyVersion, Update
 from tau_live.core.reward_rules import cap_sources
@@ -65,13 +67,14 @@ from tau_live.rl.throttle import yield_gil
 from tau_live.rl.verdict import Verdict
 from tau_live.store.roles import Store
 
-LEASE = "update"
+LEASE = "update:"
+"""Prefix of the names of the leases of whoever learns at a decision point."""
 
 
-def release_lease(store: Store, holder: str) -> None:
-    """Release the lease; if the store fails, the lease expires and its holder may go on."""
+def release_lease(store: Store, name: str, holder: str) -> None:
+    """Release a lease; if the store fails, the lease expires and its holder may go on."""
     with suppress(StoreUnavailableError):  # the work done under it is stored
-        store.leases.release(LEASE, holder)
+        store.leases.release(name, holder)
 
 
 class Head(NamedTuple):
@@ -133,6 +136,7 @@ class Heads:
         try:
             with self._store.begin():
                 kept = {head.version for head in self._kept.values()}
+                kept |= {checkpoints.version_of(file) for file in noted_files(self._store)}
                 checkpoints.prune(
                     self._folder,
                     keep=self._settings.keep_checkpoints,
@@ -157,6 +161,12 @@ class Heads:
 
 NOTE = "checkpoint:"
 """Prefix of the names of leases that note a file."""
+
+
+def noted_files(store: Store) -> list[str]:
+    """Return the checkpoints that have a note."""
+    files = (note.name.removeprefix(NOTE) for note in store.leases.all(NOTE))
+    return [file for file in files if is_checkpoint(file)]
 
 
 def add_note(store: Store, file: str, holder: str, *, ttl_s: float) -> None:
@@ -449,7 +459,7 @@ class Learner:
         return self._store.rewards.became_ready()
 
     def run_next(self, *, now: float | None, upto: int | None = None) -> UpdateResult | None:
-        """Run one update that is due; ``None`` when there is none or another learner has the lease.
+        """Run one update that is due; ``None`` if none is that no other learner has in hand.
 
         Args:
             now: Epoch seconds, UTC, to be stored; ``None`` takes the time at which the last of its
@@ -459,52 +469,46 @@ class Learner:
         Raises:
             TauLiveError: The update failed; nothing of it was kept.
         """
-        if not self.due(upto=upto):
-            return None
-        if not self._has_lease():
-            return None
-        fault.point("update.leased")
-        try:
-            points = self.due(upto=upto)  # again: another learner may have run it meanwhile
-            if not points:
+        for point in self.due(upto=upto):
+            if not self._has_lease(point):
+                continue
+            fault.point("update.leased")
+            try:
+                if point not in self.due(upto=upto):  # another learner has run it meanwhile
+                    continue
+                return self._update(point, now=now) if point else self._skip_runs(now=now)
+            except LeaseLostError as error:
+                logger().warning("lease_lost", holder=self._holder, error=str(error))
                 return None
-            return self._update(points[0], now=now) if points[0] else self._skip_runs(now=now)
-        except LeaseLostError as error:
-            logger().warning("lease_lost", holder=self._holder, error=str(error))
-            return None
-        finally:
-            release_lease(self._store, self._holder)
+            finally:
+                release_lease(self._store, LEASE + point, self._holder)
+        return None
 
     def sweep(self) -> list[str]:
         """Delete the files of updates that died, and return their names.
 
-        Nothing happens while another learner has the lease: it may be making a checkpoint.
+        What another learner is making stays: its note is in force.
         """
-        store = self._store
-        if not store.leases.all(NOTE) and not left_behind(self._folder):
-            return []
-        if not self._has_lease():
-            return []
-        try:
-            files = sweep(self._folder)
-            for name, holder, _ in store.leases.all(NOTE):
-                file = name.removeprefix(NOTE)
-                with store.begin():  # or it might become known before it is deleted
-                    known = file in {row.file for row in store.policies.versions()}
-                    if not known and is_checkpoint(file) and (self._folder / file).exists():
-                        (self._folder / file).unlink()
-                        files.append(file)
-                    store.leases.release(name, holder)
-                fault.point("learner.swept")
-        finally:
-            release_lease(store, self._holder)
+        store, files = self._store, sweep(self._folder)
+        for note in store.leases.all(NOTE):
+            is_others = note.in_force and note.holder != self._holder
+            if is_others and is_alive(note.holder) is not False:
+                continue
+            file = note.name.removeprefix(NOTE)
+            with store.begin():  # or it might become known before it is deleted
+                known = file in {row.file for row in store.policies.versions()}
+                if not known and is_checkpoint(file) and (self._folder / file).exists():
+                    (self._folder / file).unlink()
+                    files.append(file)
+                store.leases.release(note.name, note.holder)
+            fault.point("learner.swept")
         if files:
             logger().warning("unfinished_files_swept", files=files)
         return files
 
-    def _has_lease(self) -> bool:
+    def _has_lease(self, point: str) -> bool:
         self._token = self._store.leases.acquire(
-            LEASE, self._holder, ttl_s=self._settings.lease_ttl_s
+            LEASE + point, self._holder, ttl_s=self._settings.lease_ttl_s
         )
         return self._token > 0
 
@@ -591,7 +595,7 @@ class Learner:
     ) -> Update:
         """Store an update with its monitor, counters and consequences in one transaction."""
         with self._store.begin():
-            self._store.leases.confirm(LEASE, self._token)
+            self._store.leases.confirm(LEASE + row.point, self._token)
             stored = self._store.policies.add_update(row, policy)
             if policy is not None:
                 remove_note(self._store, self._folder / policy.file, self._holder)
@@ -743,7 +747,7 @@ class Learner:
         sha256 = checkpoint.sha256
         yield_gil()
         token = self._token
-        if not self._has_lease() or self._token != token:  # it took too long: another may be
+        if not self._has_lease(row.point) or self._token != token:
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
         add_note(
             self._store,
@@ -753,22 +757,24 @@ class Learner:
         )
         path = checkpoints.save(self._folder, checkpoint)
         fault.point("update.saved")
-        stored = self._store_update(
-            _with_duration(structs.replace(row, version=version), began),
-            PolicyVersion(
-                version=version,
-                point=row.point,
-                parent=head.version,
-                algorithm=ALGORITHM,
-                sha256=sha256,
-                file=path.name,
-                rollouts=state.policy.rollouts,
-                created_at=row.at,
-                metadata=metadata,
-            ),
-            findings,
-            counts,
+        policy = PolicyVersion(
+            version=version,
+            point=row.point,
+            parent=head.version,
+            algorithm=ALGORITHM,
+            sha256=sha256,
+            file=path.name,
+            rollouts=state.policy.rollouts,
+            created_at=row.at,
+            metadata=metadata,
         )
+        made = _with_duration(structs.replace(row, version=version), began)
+        try:
+            stored = self._store_update(made, policy, findings, counts)
+        except DuplicateError:  # a learner of another point has stored a version of this number
+            path.unlink(missing_ok=True)
+            self._store.leases.release(NOTE + path.name, self._holder)
+            return self._keep(row, head, state, findings, counts=counts, began=began)
         self._heads.keep(row.point, Head(version, sha256, state))
         self._heads.prune()
         serving = self._store.policies.in_service()[row.point]

@@ -227,9 +227,9 @@ def _retention(store: Store, settings: Settings, *, now: float) -> RetentionStat
 
 
 def now_learning(store: Store) -> str | None:
-    """Return the process that makes an update; ``None`` if there is none, or it is dead."""
-    owner = store.leases.holder(LEASE)
-    return None if owner is None or is_alive(owner) is False else owner
+    """Return a process that makes an update; ``None`` if there is none, or it is dead."""
+    holders = sorted(store.leases.holders(LEASE).values())
+    return next((owner for owner in holders if is_alive(owner) is not False), None)
 
 
 def behind(ready: Mapping[str, int], settings: Settings) -> dict[str, Backlog]:

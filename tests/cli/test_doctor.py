@@ -216,7 +216,7 @@ def test_a_store_that_this_user_may_not_look_at_is_said_with_what_to_do(
 def test_a_process_that_died_is_not_named(filled: Path, read: Read) -> None:
     dead = f"{this_process().rsplit(':', 2)[0]}:4194999:1"
     store = SqliteStore.open(filled)
-    for name in (PROCESSES + dead, LEASE):
+    for name in (PROCESSES + dead, f"{LEASE}model"):
         store.leases.acquire(name, dead, ttl_s=600.0)
     store.close()
 

@@ -20,6 +20,9 @@ from tests.faults import arming
 from tests.faults.whole import orphans, problems
 from tests.live.test_poison import add, worth
 
+SLOW, OTHER = "elsewhere:1:2", "elsewhere:2:2"
+"""Processes of another machine: nobody here knows whether they live."""
+
 
 @pytest.fixture
 def settings(path: Path) -> Settings:
@@ -34,15 +37,15 @@ def learner(settings: Settings, holder: str, *, at: float = 0.0) -> Iterator[Lea
         yield Learner(store, settings, holder=holder)
 
 
-def due(store: SqliteStore, *, first: int = 0) -> None:
+def due(store: SqliteStore, *, first: int = 0, point: str = "model") -> None:
     """Make an update due."""
     for number in range(first, first + 8):
-        add(store, number, total=worth(number))
+        add(store, number, total=worth(number), point=point)
 
 
 def learn_later(settings: Settings) -> None:
     """Let another learner do the update, when the lease of the first has run out."""
-    with learner(settings, "other", at=1e6) as other:
+    with learner(settings, OTHER, at=1e6) as other:
         assert other.run_next(now=2.0) is not None
 
 
@@ -53,7 +56,7 @@ def learn_later_and_differently(settings: Settings) -> None:
 
 def sweep_later(settings: Settings) -> None:
     """Let another process start then, which deletes what was left behind."""
-    with learner(settings, "other", at=1e6) as other:
+    with learner(settings, OTHER, at=1e6) as other:
         assert len(other.sweep()) == 1
 
 
@@ -75,7 +78,7 @@ def test_a_learner_that_was_stopped_for_longer_than_its_lease_changes_nothing(
 ) -> None:
     due(store)
 
-    with learner(settings, "slow") as slow:
+    with learner(settings, SLOW) as slow:
         with arming.arm(point, lambda: meanwhile(settings)):
             found = slow.run_next(now=1.0)
         known = [row.sha256 for row in store.policies.versions()]
@@ -87,12 +90,37 @@ def test_a_learner_that_was_stopped_for_longer_than_its_lease_changes_nothing(
     assert orphans(settings) == []
 
 
+def test_two_learners_make_versions_of_two_points_at_once(
+    settings: Settings, store: SqliteStore
+) -> None:
+    due(store)
+    due(store, first=8, point="tools")
+
+    def learn_too() -> None:
+        with learner(settings, OTHER) as other:
+            found = other.run_next(now=2.0)
+            assert found is not None
+            assert (found.update.point, found.update.version) == ("tools", 1)
+            assert other.run_next(now=2.0) is None  # the other point is in hand
+            assert other.sweep() == []
+
+    with learner(settings, SLOW) as slow, arming.arm("update.saved", learn_too):
+        found = slow.run_next(now=1.0)
+
+    assert found is not None
+    assert (found.update.point, found.update.version) == ("model", 2)
+    assert {row.point: row.version for row in store.policies.versions()} == {"tools": 1, "model": 2}
+    assert store.leases.all("") == []
+    assert problems(settings) == []
+    assert orphans(settings) == []
+
+
 def test_what_was_swept_away_is_learned_the_next_time(
     settings: Settings, store: SqliteStore
 ) -> None:
     due(store)
 
-    with learner(settings, "slow") as slow:
+    with learner(settings, SLOW) as slow:
         with arming.arm("update.saved", lambda: sweep_later(settings)):
             assert slow.run_next(now=1.0) is None
         found = slow.run_next(now=2.0)

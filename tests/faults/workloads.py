@@ -175,6 +175,7 @@ def learnable(folder: Path) -> None:
     with_versions(settings(folder), 32)
     store = open_store(settings(folder))
     policies = checkpoint_folder(settings(folder))
+    store.clock = lambda: 0.0
     for name in ("000000005-0123456789abcdef.npz", "000000007-0123456789abcdef.npz"):
         unfinished.add_note(store, name, DEAD, ttl_s=60.0)
         (policies / name).touch()

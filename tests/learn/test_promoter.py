@@ -332,7 +332,7 @@ def test_while_another_process_has_the_lease_nothing_is_counted(
     path: Path, store: SqliteStore
 ) -> None:
     fill(store, 8, Arms(), seed=12)
-    store.leases.acquire(LEASE, "elsewhere:1:2", ttl_s=30.0)
+    store.leases.acquire(f"{LEASE}model", "elsewhere:1:2", ttl_s=30.0)
     promoter = Promoter(store, settings_of(path), holder="test")
 
     assert promoter.advance(now=NOW) == []

@@ -25,7 +25,7 @@ from tau_live.store.sqlite.store import SqliteStore
 from tests.trialled import NOW, settings_of
 promoting.PAGE = 8
 if sys.argv[2] == "without a lease":
-    promoting.Promoter._has_lease = lambda _: True
+    promoting.Promoter._has_lease = lambda _self, _name: True
 path = Path(sys.argv[1])
 store = SqliteStore.open(path)
 promoter = promoting.Promoter(store, settings_of(path), holder=this_process())

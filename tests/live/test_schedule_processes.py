@@ -164,7 +164,7 @@ def test_the_lease_of_a_dead_process_blocks_nobody(path: Path) -> None:
     with opened(path) as store:
         for number in range(8):
             add(store, number, total=worth(number))
-        assert store.leases.acquire(LEASE, name, ttl_s=3_600.0)
+        assert store.leases.acquire(f"{LEASE}model", name, ttl_s=3_600.0)
 
         learned = Learner(store, settings, holder="test").run_next(now=2.0)
 
@@ -176,7 +176,7 @@ def test_the_lease_of_another_machine_blocks_until_it_runs_out(path: Path) -> No
         for number in range(8):
             add(store, number, total=worth(number))
         store.clock = lambda: 1.0
-        store.leases.acquire(LEASE, "elsewhere:1:2", ttl_s=30.0)
+        store.leases.acquire(f"{LEASE}model", "elsewhere:1:2", ttl_s=30.0)
         learner = Learner(store, Settings(store=path), holder="test")
 
         early = learner.run_next(now=2.0)
@@ -201,7 +201,7 @@ def test_an_update_that_outlived_its_lease_is_given_up_and_no_file_overwritten(p
                 others.clock = lambda: now
                 other = Learner(others, settings, holder="elsewhere:1:2")
                 assert other.run_next(now=3.0) is not None
-                assert others.leases.acquire(LEASE, "elsewhere:1:2", ttl_s=30.0)
+                assert others.leases.acquire(f"{LEASE}model", "elsewhere:1:2", ttl_s=30.0)
             return now
 
         store.clock = clock

@@ -102,7 +102,10 @@ def _stored(paths: list[Path], jumps: dict[Path, float]) -> Iterator[Figure]:
         for row, later in pairwise(rows):
             same = row.point == later.point
             disordered += same and later.last_ready <= row.last_ready
-        held += not store.leases.acquire(LEASE, this_process(), ttl_s=5.0)
+        held += sum(
+            not store.leases.acquire(f"{LEASE}{point}", this_process(), ttl_s=5.0)
+            for point in store.rewards.ready_points()
+        )
         store.close()
     yield Figure(3, "runs left open, or stores damaged, after the next start", open_, at_most=0)
     yield Figure(5, "updates out of the store's order", disordered, at_most=0)

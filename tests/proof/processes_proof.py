@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tau_live.learn.learner import LEASE
+from tau_live.operate.status import now_learning
 from tau_live.runtime.runtime import EXIT_S
 from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import environ
@@ -260,7 +260,7 @@ def _holder(store: SqliteStore) -> str:
     """Wait until somebody makes an update, and return who."""
     until = time.monotonic() + 30.0
     while time.monotonic() < until:
-        holder = store.leases.holder(LEASE)
+        holder = now_learning(store)
         if holder and store.policies.updates(limit=1):
             return holder
         time.sleep(0.002)

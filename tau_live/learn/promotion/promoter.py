@@ -4,7 +4,8 @@ A trial, its watermark and who decides from then on are stored together or not a
 nobody else has changed the trial meanwhile: over any crash each rollout is counted once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -50,6 +51,9 @@ from tau_live.record.rewards import reward_range
 from tau_live.rl.verdict import Verdict
 from tau_live.store.roles import Store
 
+SETTLEMENT = "settlement"
+"""The name of the lease of whoever settles the states of prompts."""
+
 PAGE = 256
 """How many rollouts are counted in one transaction."""
 
@@ -73,7 +77,7 @@ class Promoter:
     def advance(self, *, now: float) -> list[Step]:
         """Count every rollout that is settled by now; return the steps that followed.
 
-        Nothing happens while another process holds the lease.
+        Nothing happens at a point while another process holds its lease.
 
         Args:
             now: Epoch seconds.
@@ -82,18 +86,27 @@ class Promoter:
             StoreUnavailableError: The store failed; nothing of the last page was kept.
         """
         points = [point for point in self._store.trials.points() if self._has_news(point, now=now)]
-        if not (points or self._settlement.is_due()) or not self._has_lease():
-            return []
-        try:
-            steps = [step for point in points for step in self._advance(point, now=now)]
-            self._settlement.settle(now=now)
-        finally:
-            release_lease(self._store, self._holder)
+        steps = []
+        for point in points:
+            with self._lease(LEASE + point) as has_lease:
+                steps += self._advance(point, now=now) if has_lease else []
+        if self._settlement.is_due():
+            with self._lease(SETTLEMENT) as has_lease:
+                if has_lease:
+                    self._settlement.settle(now=now)
         return steps
 
-    def _has_lease(self) -> bool:
+    @contextmanager
+    def _lease(self, name: str) -> Iterator[bool]:
+        """Hold a lease meanwhile, unless another process does."""
+        try:
+            yield self._has_lease(name)
+        finally:
+            release_lease(self._store, name, self._holder)
+
+    def _has_lease(self, name: str) -> bool:
         ttl_s = self._settings.lease_ttl_s
-        return self._store.leases.acquire(LEASE, self._holder, ttl_s=ttl_s) > 0
+        return self._store.leases.acquire(name, self._holder, ttl_s=ttl_s) > 0
 
     def _has_news(self, point: str, *, now: float) -> bool:
         trial = self._store.trials.trial(point)
@@ -139,7 +152,7 @@ class Promoter:
                     continue  # an operator changed it meanwhile
                 if step is not None:
                     steps.append(step)
-            if is_last or not self._has_lease():
+            if is_last or not self._has_lease(LEASE + point):
                 return steps
 
     def _next_page(self, before: Trial, *, now: float) -> tuple[Trial, Step | None, bool]:
