@@ -40,7 +40,7 @@ from tau_live.rl.bounds import Fence, Limits
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.drift import Alarm, Direction, Drift, DriftRule, forward_residuals
 from tau_live.rl.multiplier import Multiplier, MultiplierRule
-from tau_live.rl.state import LearnerState
+from tau_live.rl.state import MOST_STEPS, LearnerState
 from tau_live.rl.throttle import yield_between, yield_gil
 from tau_live.store.roles import Store
 
@@ -438,9 +438,6 @@ def _costs_seen(before: Monitor) -> CostsSeen | None:
 
 RULE = DriftRule()
 KEPT_ALARMS = 10
-MOST_STEPS = 4
-"""Most decisions of a rollout that is watched for drift: the rewards of longer ones depend more on
-what the policy has learned meanwhile than on the world."""
 LARGEST = 1e100
 """Largest residual; the square of a larger one may not be finite."""
 

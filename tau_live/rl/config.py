@@ -51,7 +51,7 @@ class PPOConfig:
         exploration: Bonus of an option for being unknown, in standard errors, at least 0.
         penalty: Ridge penalty of the regressions, above 0.
         fading: Share of its evidence that the regression of recent evidence forgets with each
-            decision, in ``[0, 1)``; with 0 it is all evidence, until an option is forgotten.
+            rollout, in ``[0, 1)``; with 0 it is all evidence, until an option is forgotten.
         base_kl: How far (in nats) the base may move the policy in one update, at least 0.
         kl_coefficient: Weight of the divergence from the logged probabilities, at least 0.
         normalization: How an update scales its advantages by itself; ``None`` scales them by a

@@ -584,7 +584,7 @@ def _goal(
         exploration=config.exploration,
         penalty=config.penalty,
         multiplier=price,
-        together=state_counted.counts.decisions / max(state_counted.counts.rollouts, 1),
+        together=state_counted.counts.together,
         kernels=state_counted.serving_kernels,
     )
     yield_gil()
@@ -600,7 +600,12 @@ def _compare(state: LearnerState, fresh: Trajectories, config: PPOConfig) -> Lea
     ours = np.flatnonzero(np.isfinite(fresh.propensity))
     data = data.select(ours)
     probabilities = choices(data, policy.weights, policy.net).probabilities
-    return state.compare(data, rewards_to_go(fresh, gamma=config.gamma)[ours], probabilities)
+    return state.compare(
+        data,
+        rewards_to_go(fresh, gamma=config.gamma)[ours],
+        probabilities,
+        rollouts=np.repeat(np.arange(len(fresh.length)), fresh.length)[ours],
+    )
 
 
 def _variety(goal: Base, data: Batch, *, new: int) -> float:

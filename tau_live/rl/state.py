@@ -34,6 +34,10 @@ from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.throttle import yield_gil
 
+MOST_STEPS = 4
+"""Most decisions of a rollout by which a change of the world is noticed: the rewards of longer ones
+depend more on what the policy has learned meanwhile."""
+
 _EPSILON = 1e-8
 _DECAYS = (0.9, 0.999)
 
@@ -123,7 +127,7 @@ class Recency(NamedTuple):
 
     Attributes:
         gain: Sum of the squared errors of all evidence less those of recent evidence, in units of
-            the returns' variance; an earlier decision weighs ``_RECENT`` of the next.
+            the returns' variance; an earlier rollout weighs ``_RECENT`` of the next.
         squares: Sum of the squares of these differences, weighted likewise.
         serves: Whether recent evidence decides.
     """
@@ -133,7 +137,7 @@ class Recency(NamedTuple):
     serves: bool = False
 
     def including(self, differences: FloatArray) -> "Recency":
-        """Return it with more differences of squared errors, ``[N]``.
+        """Return it with more differences of squared errors, ``[R]``, of a rollout each.
 
         Recent evidence takes over where the gain is above what chance explains, and gives way once
         there is none.
@@ -166,6 +170,11 @@ class Counts(NamedTuple):
     updates: int = 0
     skipped: int = 0
     undone: int = 0
+
+    @property
+    def together(self) -> float:
+        """Mean decisions of a rollout, at least 1: they share its luck."""
+        return max(self.decisions / max(self.rollouts, 1), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -286,7 +295,7 @@ class LearnerState:
         own, returns = batch.select(ours), (rewards[ours], costs[ours])
         choices, penalty = own.choices(), config.penalty
         action_fit = self.action_fit.including(choices, *returns, penalty=penalty, rng=rng)
-        faded = 1.0 - (1.0 - config.fading) ** len(ours)
+        faded = 1.0 - (1.0 - config.fading) ** (len(ours) / self.counts.together)
         recent_fit = self.recent_fit.fade(faded, penalty=penalty, rng=rng)
         recent_fit = recent_fit.including(choices, *returns, penalty=penalty, rng=rng)
         value_fit = self.value_fit.including(
@@ -325,16 +334,18 @@ class LearnerState:
         return Kernels.empty(self.kernels.width) if self.recency.serves else self.kernels
 
     def compare(
-        self, batch: Batch, rewards: FloatArray, probabilities: FloatArray
+        self, batch: Batch, rewards: FloatArray, probabilities: FloatArray, *, rollouts: IntArray
     ) -> "LearnerState":
         """Return the state whose regressions are compared by decisions not learned from yet.
 
-        Kernels with slopes, and fading evidence with all of it.
+        Kernels with slopes; and fading evidence with all of it, by the mean of each rollout of at
+        most ``MOST_STEPS`` decisions.
 
         Args:
             batch: ``N`` decisions, under the scale of the sums.
             rewards: ``[N]``, reward-to-go of each.
             probabilities: ``[M]``, of their options.
+            rollouts: ``[N]``, the same number for decisions of one rollout, ascending.
         """
         fit, chosen = self.action_fit, batch.starts[:-1] + batch.chosen
         slopes = batch.options.dot(fit.gain(fit.mean))
@@ -355,7 +366,10 @@ class LearnerState:
         foreseen = batch.choices().dot(recent.gain(recent.mean)) + recent.mean
         errors = (rewards - expected - fit.mean) / self.unit
         recent_errors = (rewards - foreseen) / self.unit
-        recency = self.recency.including(errors**2 - recent_errors**2)
+        differences = np.bincount(rollouts, weights=errors**2 - recent_errors**2)
+        sizes = np.bincount(rollouts)
+        counted = (sizes > 0) & (sizes <= MOST_STEPS)
+        recency = self.recency.including(differences[counted] / sizes[counted])
         return replace(self, kernels=kernels, recency=recency)
 
     def add_features(self, contexts: IntArray, options: IntArray) -> "LearnerState":
@@ -484,7 +498,7 @@ class LearnerState:
         )
 
 
-_RECENT = 0.995  # weight of a difference beside that of the next decision
+_RECENT = 0.995  # weight of a difference beside that of the next rollout
 _SURE = 1.5  # standard errors by which recent evidence must be better
 _LEAST_GAIN = 1e-6  # more than rounding explains
 _STATES = 1_024  # columns of the critic's regression that have covariances

@@ -1,6 +1,7 @@
 """The suite: streams of four kinds through the public door, beside what is known for each.
 
-python -m tests.bench.suite --jobs 2
+python -m tests.bench.suite --jobs 2              an hour
+python -m tests.bench.suite --jobs 2 --seeds 5    what is published
 python -m tests.bench.suite --quick --jobs 2
 python -m tests.bench.suite --first-seed 100 --part pairs --only tau-live
 """
@@ -349,7 +350,7 @@ def verdict(found: Measured, name: str) -> Verdict | None:
 
 
 @click.command(name="suite")
-@click.option("--seeds", default=5, show_default=True, help="How many seeds.")
+@click.option("--seeds", default=2, show_default=True, help="How many seeds.")
 @click.option("--first-seed", default=0, show_default=True, help="Begin with another seed.")
 @click.option("--only", multiple=True, help="Only contestants whose name has this in it.")
 @click.option("--part", "parts", multiple=True, help="Only tasks whose name has this in it.")

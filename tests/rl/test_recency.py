@@ -1,6 +1,7 @@
 """Recent evidence decides where the world changes, and all evidence everywhere else."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,23 @@ class Turning(Tile):
         turned = self.count > self.first
         right = chosen == (self.wanted + turned) % 3
         return float(self.luck < (0.8 if right else 0.2)), True
+
+
+class Long(Tile):
+    """Many steps, and at the end a reward: the share of them that were right."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.right = 0
+
+    def context(self, done: Sequence[int], rng: np.random.Generator) -> dict[str, object]:
+        self.right = self.right if done else 0
+        return super().context(done, rng)
+
+    def reward(self, done: Sequence[int], chosen: int) -> tuple[float, bool]:
+        self.right += chosen == self.wanted
+        is_last = len(done) + 1 == self.steps
+        return is_last * self.right / self.steps, is_last
 
 
 def test_recent_evidence_takes_over_beyond_chance_and_gives_way_once_it_is_no_better() -> None:
@@ -83,6 +101,27 @@ def test_a_world_that_stands_still_is_left_to_all_evidence() -> None:
     ]
 
     assert [life.state.recency.serves for life in lives] == [False] * 4
+
+
+def test_rollouts_count_once_and_long_ones_not_at_all() -> None:
+    short, long = (
+        lived(Long(steps), rollouts=24, seed=3, policy_config=SMALL, window=0).state
+        for steps in (4, 5)
+    )
+
+    kept = 0.998**8
+    assert short.recent_fit.samples == pytest.approx(4 * 8 * (1.0 + kept + kept**2))
+    assert short.recency.squares > 0.0
+    assert long.recency == Recency()
+
+
+@pytest.mark.slow
+def test_long_rollouts_are_learned_from_without_a_relapse() -> None:
+    config = replace(SMALL, kernels=0)
+    lives = [lived(Long(40), rollouts=104, seed=seed, policy_config=config) for seed in range(3)]
+
+    by_update = [np.mean(np.reshape(life.rewards, (-1, 8)), axis=1) for life in lives]
+    assert np.min(np.array(by_update)[:, 6:]) > 0.5
 
 
 @pytest.mark.slow
