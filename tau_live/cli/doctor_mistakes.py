@@ -411,16 +411,19 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
         ),
         "rewards-beyond": Mistake(
             "rewards", WARN,
-            "Some rewards are far beyond the others, and no range is declared.",
+            "Some rewards are far beyond the others and are clipped, large losses too, for no "
+            "range is declared.",
             "Declare the range, `TAU_LIVE_RL_REWARD_RANGE`, or find their source.",
             "if they are real, declare the range (TAU_LIVE_RL_REWARD_RANGE); if not, find "
             "their source: `tau-live status --all`",
         ),
         "rewards-added-up": Mistake(
             "rewards", WARN,
-            "Rewards of several names arrive and none is declared, so all are added up.",
-            "Declare those that count, with their weights.",
-            "declare those that count, with their weights: docs/howto/rewards.md",
+            "Rewards of several names arrive and none is declared, so all are added up, and the "
+            "first ends the wait: what arrives after the next update is missed.",
+            "Declare those that count, with their weights, the one to wait for as primary.",
+            "declare those that count, with their weights, the one to wait for as primary: "
+            "docs/howto/rewards.md",
         ),
         "rewards-of-one": Mistake(
             "rewards", WARN,

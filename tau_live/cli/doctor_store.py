@@ -604,7 +604,8 @@ def _range_checks(store: Store, settings: Settings, recent: RecentRows) -> Itera
         if outliers := monitor_figures(monitor).outliers:
             yield mistake(
                 "rewards-beyond",
-                f"'{point}': {number(outliers)} of the newest are far beyond the others",
+                f"'{point}': {number(outliers)} of the newest are far beyond the others, and are "
+                "clipped, large losses too",
             )
     seen = rewards_seen(store, settings)
     how = range_advice(seen, settings)
@@ -613,7 +614,9 @@ def _range_checks(store: Store, settings: Settings, recent: RecentRows) -> Itera
         yield mistake("rewards-out-of-range", outside)._replace(advice=advice)
     if len(seen.names) > 1 and all(reward.cost for reward in settings.rewards):
         yield mistake(
-            "rewards-added-up", f"{', '.join(seen.names)} are added up, since none is declared"
+            "rewards-added-up",
+            f"{', '.join(seen.names)} are added up, since none is declared, and the first ends the "
+            "wait: what arrives after the next update is missed",
         )
     if recent.rewards and reward_range(settings) is None:
         yield Check(
