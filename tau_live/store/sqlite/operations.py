@@ -139,11 +139,11 @@ class SqliteLeases:
             The fencing token, which grows with each taking and stays when it is renewed; 0 while
             another holds it.
         """
-        asked: dict[str, Value] = {
+        values: dict[str, Value] = {
             "name": name, "now": self._clock(), "ttl_s": ttl_s, "stale_s": STALE_S,
         }  # fmt: skip
         with self._connection.begin():
-            row = self._connection.row(IN_FORCE, asked)
+            row = self._connection.row(IN_FORCE, values)
             if row is not None and row["holder"] == holder:
                 token = int(row["token"])
             elif row is not None and row["in_force"] and is_alive(str(row["holder"])) is not False:
@@ -153,7 +153,7 @@ class SqliteLeases:
                 self._connection.change(
                     "update sequences set value = ? where name = 'lease'", (token,)
                 )
-            self._connection.change(TAKE, {**asked, "holder": holder, "token": token})
+            self._connection.change(TAKE, {**values, "holder": holder, "token": token})
         return token
 
     def confirm(self, name: str, token: int) -> None:
