@@ -361,10 +361,19 @@ def _check_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
             raise ValueError(f"{entry.filename!r} claims to be an array of {claimed} bytes")
 
 
-def prune(folder: Path, *, keep: int, needed: frozenset[int]) -> list[int]:
+def prune(
+    folder: Path, *, keep: int, needed: frozenset[int], half_written: bool = True
+) -> list[int]:
     """Delete all but the ``keep`` newest checkpoints and those that are needed.
 
-    Half-written files of processes that died are deleted too; a file that cannot be deleted stays.
+    A file that cannot be deleted stays.
+
+    Args:
+        folder: The folder of the store's checkpoints.
+        keep: How many of the newest stay.
+        needed: Versions that stay in any case.
+        half_written: Whether to delete half-written files of processes that died too, which those
+            of another container look like.
 
     Returns:
         The versions whose files are gone.
@@ -374,7 +383,8 @@ def prune(folder: Path, *, keep: int, needed: frozenset[int]) -> list[int]:
         match = _FILE.fullmatch(path.name)
         if match:
             versions.setdefault(int(match[1]), []).append(path)
-    sweep(folder)
+    if half_written:
+        sweep(folder)
     old = sorted(versions)[: max(0, len(versions) - max(0, keep))]
     deleted = []
     for version in old:

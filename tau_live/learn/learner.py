@@ -136,11 +136,13 @@ class Heads:
         try:
             with self._store.begin():
                 kept = {head.version for head in self._kept.values()}
-                kept |= {checkpoints.version_of(file) for file in noted_files(self._store)}
+                noted = noted_files(self._store)  # others are writing them
+                kept |= {checkpoints.version_of(file) for file in noted}
                 checkpoints.prune(
                     self._folder,
                     keep=self._settings.keep_checkpoints,
                     needed=frozenset(kept | needed_versions(self._store)),
+                    half_written=not noted,
                 )
         except StoreUnavailableError as error:
             logger().warning("checkpoints_not_pruned", error=text_of(error))
@@ -489,7 +491,8 @@ class Learner:
 
         What another learner is making stays: its note is in force.
         """
-        store, files = self._store, sweep(self._folder)
+        store = self._store
+        files: list[str] = []
         for note in store.leases.all(NOTE):
             is_others = note.in_force and note.holder != self._holder
             if is_others and is_alive(note.holder) is not False:
@@ -502,6 +505,9 @@ class Learner:
                     files.append(file)
                 store.leases.release(note.name, note.holder)
             fault.point("learner.swept")
+        with store.begin():  # or another container might begin to write one
+            if not store.leases.all(NOTE):
+                files += sweep(self._folder)
         if files:
             logger().warning("unfinished_files_swept", files=files)
         return files

@@ -96,13 +96,17 @@ def test_two_learners_make_versions_of_two_points_at_once(
     due(store)
     due(store, first=8, point="tools")
 
+    half_written = checkpoint_folder(settings) / ".000000001-0123456789abcdef.npz.99999999-1.part"
+
     def learn_too() -> None:
+        half_written.touch()  # as if by a process of another container
         with learner(settings, OTHER) as other:
             found = other.run_next(now=2.0)
             assert found is not None
             assert (found.update.point, found.update.version) == ("tools", 1)
             assert other.run_next(now=2.0) is None  # the other point is in hand
             assert other.sweep() == []
+        assert half_written.exists()
 
     with learner(settings, SLOW) as slow, arming.arm("update.saved", learn_too):
         found = slow.run_next(now=1.0)

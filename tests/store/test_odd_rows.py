@@ -398,3 +398,10 @@ def test_whatever_a_store_writes_is_sound(path: Path) -> None:
     fill(path.with_name("filled.sqlite"))
     with closing(SqliteStore.open(path.with_name("filled.sqlite"), read_only=True)) as filled:
         assert named(filled) == []
+
+
+def test_a_lease_of_before_tokens_gets_one_when_it_is_renewed(store: SqliteStore) -> None:
+    store.leases.acquire("update", "elsewhere:1:2", ttl_s=60.0)
+    store._connection.change("update leases set token = 0")
+
+    assert store.leases.acquire("update", "elsewhere:1:2", ttl_s=60.0)

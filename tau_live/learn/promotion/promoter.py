@@ -99,10 +99,12 @@ class Promoter:
     @contextmanager
     def _lease(self, name: str) -> Iterator[bool]:
         """Hold a lease meanwhile, unless another process does."""
+        has_lease = self._has_lease(name)
         try:
-            yield self._has_lease(name)
+            yield has_lease
         finally:
-            release_lease(self._store, name, self._holder)
+            if has_lease:
+                release_lease(self._store, name, self._holder)
 
     def _has_lease(self, name: str) -> bool:
         ttl_s = self._settings.lease_ttl_s

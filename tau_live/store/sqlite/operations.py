@@ -144,11 +144,15 @@ class SqliteLeases:
         }  # fmt: skip
         with self._connection.begin():
             row = self._connection.row(IN_FORCE, values)
-            if row is not None and row["holder"] == holder:
-                token = int(row["token"])
-            elif row is not None and row["in_force"] and is_alive(str(row["holder"])) is not False:
+            if (
+                row is not None
+                and row["holder"] != holder
+                and row["in_force"]
+                and is_alive(str(row["holder"])) is not False
+            ):
                 return 0
-            else:
+            token = int(row["token"]) if row is not None and row["holder"] == holder else 0
+            if not token:  # earlier versions had none
                 token = next_number(self._connection, "lease")
                 self._connection.change(
                     "update sequences set value = ? where name = 'lease'", (token,)
