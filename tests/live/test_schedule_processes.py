@@ -136,7 +136,7 @@ def test_killed_in_the_middle_of_updates_again_and_again_nothing_is_lost(path: P
             assert line(learner) == "ready"
             if round_ % 2:  # while the file is being written
                 until(lambda seen=before: len(updates(path)) > seen or not due(path))  # type: ignore[misc]
-                until(lambda: any(folder.glob(".*")) or not due(path), deadline_s=10.0)
+                until(lambda: any(folder.glob(".*")) or not due(path))
             else:
                 until(lambda: held(path) or not due(path))
             os.kill(learner.pid, signal.SIGKILL)
