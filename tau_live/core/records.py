@@ -539,7 +539,7 @@ class Claims(Protocol):
     def path(self) -> Path:
         """The file of the store."""
 
-    def finish(  # noqa: D102  # see ``SqliteQueue``
+    def finish(  # noqa: D102  # see ``Queue``
         self,
         rollout_id: str,
         number: int,

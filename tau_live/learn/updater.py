@@ -77,8 +77,8 @@ class Updater:
         self._done = 0
         self._succeeded = 0
         self._until = self._checked_at = float("-inf")
-        self._idle_stamp: tuple[int, int] | None = None  # of the store when nothing was left to do
-        self._served_stamp: tuple[int, int] | None = None  # of the store at the last ``on_idle``
+        self._idle_stamp: object = None  # of the store when nothing was left to do
+        self._served_stamp: object = None  # of the store at the last ``on_idle``
         self._woken = False
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="tau-live-learner", daemon=True)

@@ -8,9 +8,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tau_live.store.roles import Store
+
+S = TypeVar("S", bound=Store)
 
 STILL_S = 1.0
 """How long a fork waits at most for all stores together, in seconds; a batch takes some 50 ms."""
@@ -38,7 +40,7 @@ class Forks:
         self._opening = threading.RLock()
         self._held: dict[int, list[_Held]] = {}  # by thread: several may fork at once
 
-    def open(self, open_: Callable[[], Store]) -> Store:
+    def open(self, open_: Callable[[], S]) -> S:
         """Open a store; a fork waits for it."""
         with self._opening:
             store = open_()

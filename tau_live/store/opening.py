@@ -1,12 +1,11 @@
 """Opens a store from its address: the one place that knows the backends.
 
-Another backend is a folder beside ``sqlite``, held to ``tests/contracts``, and a line in
-``BACKENDS``.
+Another backend is a folder beside ``sqlite``, held to ``tests/contracts``, and a branch of
+``open_at``.
 """
 
 import os
 import re
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from sqlite3 import sqlite_version_info
@@ -15,9 +14,12 @@ from tau_live.core.errors import StoreUnavailableError, TauLiveError
 from tau_live.store.roles import Store
 from tau_live.store.sqlite.connection import OLDEST_SQLITE, Synchronous, connect
 from tau_live.store.sqlite.schema import APPLICATION_ID
+from tau_live.store.sqlite.store import SqliteStore
 
-BACKENDS: Mapping[str, type[Store]] = {"sqlite": Store}
-"""The class that opens a store, by the scheme of its address."""
+DATABASE = ("postgresql", "postgres")
+"""The schemes of an address of a database."""
+
+SCHEMES = ("sqlite", *DATABASE)
 
 OLDEST_ENGINE = OLDEST_SQLITE
 """The oldest supported version of the engine."""
@@ -39,7 +41,8 @@ def open_at(
     """Open a store; a new one is readable by its owner alone.
 
     Args:
-        address: A path, or ``sqlite:PATH``.
+        address: A path, ``sqlite:PATH``, or ``postgresql://HOST/DATABASE`` with everything that a
+            connection string of PostgreSQL may hold.
         synchronous: ``normal`` survives the death of the process, ``full`` also that of the
             machine, with commits about 80 times as expensive.
         busy_timeout_s: Seconds to wait for other processes' transactions.
@@ -54,15 +57,29 @@ def open_at(
     """
     scheme, path = "sqlite", os.fspath(address)
     match = _ADDRESS.fullmatch(path) if isinstance(address, str) else None
-    if match and (match[1] in BACKENDS or match[2].startswith("//")):
+    if match and (match[1] in SCHEMES or match[2].startswith("//")):
         scheme, path = match.groups()
-    if scheme not in BACKENDS:
-        expected = ", ".join(f"{name}:PATH" for name in BACKENDS)
-        raise StoreUnavailableError(f"store must be a path or {expected}, got {scheme}:")
-    return BACKENDS[scheme].open(
+    if scheme in DATABASE:
+        whole = os.fspath(address)
+        return _open_database(whole, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    if scheme != "sqlite":
+        raise StoreUnavailableError(
+            f"store must be a path, sqlite:PATH or postgresql://..., got {scheme}:"
+        )
+    return SqliteStore.open(
         path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only,
         traceless=traceless, key_file=key_file,
     )  # fmt: skip
+
+
+def _open_database(address: str, *, busy_timeout_s: float, read_only: bool) -> Store:
+    try:
+        from tau_live.store.postgres.store import PostgresStore
+    except ImportError as error:
+        raise StoreUnavailableError(
+            "a store in PostgreSQL needs its client: `pip install 'tau-live[postgres]'`"
+        ) from error
+    return PostgresStore.open(address, busy_timeout_s=busy_timeout_s, read_only=read_only)
 
 
 def engine_version() -> tuple[int, int, int]:

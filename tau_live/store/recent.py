@@ -3,12 +3,12 @@
 import json
 from contextlib import closing
 from pathlib import Path
-from sqlite3 import Row
 from typing import NamedTuple
 
 from tau_live.core.records import Finite
+from tau_live.store.sql.connection import Row
+from tau_live.store.sql.rows import columns_of_row, sound
 from tau_live.store.sqlite.connection import connect
-from tau_live.store.sqlite.rows import columns_of_row, sound
 
 WAIT_S = 1.0
 

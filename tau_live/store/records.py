@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tau_live.core.errors import OddRowError
 from tau_live.core.records import Finite, Natural
 from tau_live.core.sanitize import JsonObject
 
@@ -380,3 +381,17 @@ class StepRow(NamedTuple):
     epoch: int
     step: int
     content: JsonObject
+
+
+class OddRows(NamedTuple):
+    """The odd rows of a store.
+
+    Attributes:
+        rows: The newest of each table.
+        counts: How many there are, by table.
+        complete: Whether every row was looked at.
+    """
+
+    rows: list[OddRowError]
+    counts: Mapping[str, int]
+    complete: bool

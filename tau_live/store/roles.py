@@ -5,18 +5,12 @@ Times are epoch seconds, UTC. What happened when is passed in; leases expire by 
 clock, so that no process decides by a wrong one. Every method may raise ``StoreUnavailableError``;
 a value that cannot be stored is a ``StoreError``.
 
-There is one backend. Another is a folder beside ``sqlite``, opened in ``opening`` and held to
-``tests/contracts``; these names then stand for what both have in common.
+Each backend is a folder beside ``sql``, opened in ``opening`` and held to ``tests/contracts``.
 """
 
-from typing import TypeAlias
+from tau_live.store.sql.batch import Batch
+from tau_live.store.sql.operations import Leases
+from tau_live.store.sql.retention import Retention
+from tau_live.store.sql.store import Store
 
-from tau_live.store.sqlite.batch import SqliteBatch
-from tau_live.store.sqlite.operations import SqliteLeases
-from tau_live.store.sqlite.retention import SqliteRetention
-from tau_live.store.sqlite.store import SqliteStore
-
-Store: TypeAlias = SqliteStore
-Batch: TypeAlias = SqliteBatch
-Leases: TypeAlias = SqliteLeases
-Retention: TypeAlias = SqliteRetention
+__all__ = ["Batch", "Leases", "Retention", "Store"]

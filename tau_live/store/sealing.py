@@ -11,7 +11,8 @@ Source: Schneier and Kelsey 1999, "Secure audit logs to support computer forensi
 import hmac
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b, sha256
 from itertools import repeat
 from pathlib import Path
@@ -265,6 +266,66 @@ class Finding(NamedTuple):
     code: str
     what: str
     detail: str
+
+
+class Seals(ABC):
+    """The chain of seals, and unsealed rows that contradict the sealed ones."""
+
+    @abstractmethod
+    def head(self) -> Head:
+        """Return the end of the chain."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return how many seals there are."""
+
+    @abstractmethod
+    def count_without(self, sealer: Sealer) -> int:
+        """Return how many seals were made without this key."""
+
+    @abstractmethod
+    def link_at(self, place: int) -> str | None:
+        """Return the link at a place; ``None`` if it was pruned, or is not made yet."""
+
+    @abstractmethod
+    def newest_place(self, table: str, rows: Sequence[int]) -> int:
+        """Return the place of the newest seal of some rows of a table; 0 without any.
+
+        Args:
+            table: A sealed table.
+            rows: Their numbers, as ``SEALED`` has them.
+        """
+
+    @abstractmethod
+    def broken_links(
+        self, sealer: Sealer, *, start: "ChainStart | None" = None
+    ) -> Iterator[Finding | None]:
+        """Yield the finding of each seal in order, or ``None``; then findings of the whole chain.
+
+        Args:
+            sealer: A sealer with the key at hand.
+            start: Where the seals of the key begin, as noted beside it.
+        """
+
+    @abstractmethod
+    def changed_rows(self, table: str) -> Iterator[Finding]:
+        """Yield every row of a table that was edited, removed or added by others."""
+
+    @abstractmethod
+    def contradictions(self) -> Iterator[Finding]:
+        """Yield every row outside the seals that cannot be what tau-live stored."""
+
+    @abstractmethod
+    def foreign_schema(self) -> Iterator[Finding]:
+        """Yield every table, trigger, view and index that differs from tau-live's schema."""
+
+    @abstractmethod
+    def prune(self, gone: int) -> int:
+        """Delete the beginning of the chain after ``gone`` rows were; return how many seals."""
+
+    @abstractmethod
+    def keep_restored(self, ready_seq: int) -> None:
+        """Seal the ``ready_seq`` that restoring has reached; its rollout may be deleted later."""
 
 
 class ChainStart(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import tau_live
 from tau_live.core.gate import GateEntry
 from tau_live.core.records import Amendment, AuditEntry, RolloutQuery
 from tau_live.core.settings import Learner, Settings
-from tau_live.store.sqlite.connection import json_of
+from tau_live.store.sql.connection import json_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.writes import writes
 

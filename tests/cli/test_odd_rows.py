@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tau_live
-from tau_live.store.sqlite import rows
+from tau_live.store.sql import rows
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import SOLVED, version_in_service

@@ -1,7 +1,6 @@
 """Records of every kind, found by their fields and by members of their JSON data."""
 
-import sqlite3
-from contextlib import closing
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -111,10 +110,11 @@ def test_a_name_is_data_whatever_it_holds(store: Store, name: str) -> None:
     assert store.find(Span).total == 3
 
 
-def test_damaged_data_has_no_members_and_hides_no_others(store: Store) -> None:
+def test_damaged_data_has_no_members_and_hides_no_others(
+    store: Store, edit: Callable[[str], None]
+) -> None:
     _filled(store)
-    with closing(sqlite3.connect(store.path)) as edited, edited:
-        edited.execute("update rollouts set metadata = '{' where rollout_id = 'q-0'")
+    edit("update rollouts set metadata = '{' where rollout_id = 'q-0'")
 
     found = store.find(Rollout, Condition("metadata.customer", "contains", "acme"))
 

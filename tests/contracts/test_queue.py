@@ -1,9 +1,7 @@
 """The queue: first in, first out, one worker each, as often as the config allows."""
 
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from threading import Barrier, Thread, Timer
 
 import pytest
@@ -483,11 +481,12 @@ def test_a_malformed_task_is_refused_and_blocks_no_other(
     assert claimed(store, at=time.time()).rollout.rollout_id == "sound"
 
 
-def test_an_odd_row_at_the_head_of_a_queue_is_passed_over(store: Store) -> None:
+def test_an_odd_row_at_the_head_of_a_queue_is_passed_over(
+    store: Store, edit: Callable[[str], None]
+) -> None:
     for name in ("odd", "sound"):
         store.queue.enqueue(queued(name), at=5.0)
-    with closing(sqlite3.connect(store.path)) as edited, edited:
-        edited.execute("update rollouts set metadata = '{' where rollout_id = 'odd'")
+    edit("update rollouts set metadata = '{' where rollout_id = 'odd'")
 
     assert claimed(store).rollout.rollout_id == "sound"
     assert store.queue.claim("w-1", at=11.0) is None

@@ -60,11 +60,11 @@ input()
 
 
 def test_a_worker_whose_process_is_killed_is_gone_and_its_rollout_waits_again(
-    store: Store, opened: Callable[[], Store]
+    store: Store, opened: Callable[[], Store], address: str
 ) -> None:
     for name in ("q-1", "q-2"):  # both of one worker
         store.queue.enqueue(queued(name, RolloutConfig(max_attempts=2)))
-    command = [sys.executable, "-c", WORKER, str(store.path)]
+    command = [sys.executable, "-c", WORKER, address]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
         assert child.stdout is not None

@@ -261,7 +261,7 @@ def _timed(path: Path, *, sealing: bool) -> float:
         connection = connect(path, busy_timeout_s=5.0, read_only=False)
         connection.prepare(synchronous="normal", busy_timeout_s=5.0)
         migrate(connection)
-        store = SqliteStore(connection, busy_timeout_s=5.0)
+        store = SqliteStore(connection)
     rows = [decision(ordinal, "live-1") for ordinal in range(1, 1001)]
     with store.begin():
         begun(store, "live-1")

@@ -9,7 +9,7 @@ from tau_live.core import events as ev
 from tau_live.core.records import Attempt, AttemptStatus, Reason, RolloutStatus
 from tau_live.record import collector
 from tau_live.store.roles import Store
-from tau_live.store.sqlite import batch, rows
+from tau_live.store.sql import batch, rows
 from tests.collecting import SUCCEEDED, R, attempts, end, ended, spans, start, tool, tool_end
 from tests.streams import collected, collector_of, event
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tau_live.store.sqlite.connection import Connection
+from tau_live.store.sql.connection import Connection
 
 NUMBER = "(select rollout_id from rollouts where rollouts.seq = rollout_seq)"
 TABLES = {

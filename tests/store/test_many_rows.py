@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.core.records import AttemptStatus
-from tau_live.store.sqlite.blocks import MANY, insert
-from tau_live.store.sqlite.connection import Connection, Value
+from tau_live.store.sql.connection import Value
+from tau_live.store.sqlite.blocks import MANY
+from tau_live.store.sqlite.connection import SqliteConnection
 
 TABLE = "create table things (number integer, real real, text text, blob blob) strict"
 INSERT = "insert into things (number, real, text, blob) values (?, ?, ?, ?)"
@@ -22,15 +23,15 @@ ROW = st.tuples(numbers, reals, texts, st.none() | st.binary(max_size=2))
 
 
 @pytest.fixture(scope="module")
-def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteConnection]:
     path = tmp_path_factory.mktemp("rows") / "things.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("pragma synchronous = off")
         raw.execute(TABLE)
-        yield Connection(raw, path)
+        yield SqliteConnection(raw, path, busy_timeout_s=5.0)
 
 
-def stored(connection: Connection) -> list[tuple[object, ...]]:
+def stored(connection: SqliteConnection) -> list[tuple[object, ...]]:
     rows = connection.rows("select *, typeof(number), typeof(blob) from things order by rowid")
     connection.change("delete from things")
     return [tuple(row) for row in rows]
@@ -40,7 +41,7 @@ def stored(connection: Connection) -> list[tuple[object, ...]]:
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(ROW, max_size=45), st.sets(st.integers(0, 3)), st.sets(st.integers(0, 3)))
 def test_many_rows_are_stored_as_each_alone_would_be(
-    connection: Connection, rows: list[Sequence[Value]], nulls: set[int], alike: set[int]
+    connection: SqliteConnection, rows: list[Sequence[Value]], nulls: set[int], alike: set[int]
 ) -> None:
     if alike:
         rows = [
@@ -52,6 +53,6 @@ def test_many_rows_are_stored_as_each_alone_would_be(
         connection.change(INSERT, row)
     expected = stored(connection)
 
-    inserted = insert(connection, INSERT, rows)
+    inserted = connection.insert(INSERT, rows)
 
     assert (inserted, stored(connection)) == (len(rows), expected)

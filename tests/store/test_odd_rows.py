@@ -22,8 +22,8 @@ from tau_live.core.records import (
 )
 from tau_live.store.recent import recent_rows
 from tau_live.store.records import AlertRow
-from tau_live.store.sqlite import rows
-from tau_live.store.sqlite.decisions import ODD
+from tau_live.store.sql import rows
+from tau_live.store.sql.decisions import ODD
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.filled import fill
 from tests.contracts.making import (

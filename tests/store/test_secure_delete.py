@@ -1,6 +1,7 @@
 """What was forgotten is in no byte of the store: not in free pages, not in the log."""
 
 import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace as changed
 from tau_live.core.records import Amendment, RolloutQuery, RolloutStatus
 from tau_live.store.sqlite.connection import connect
 from tau_live.store.sqlite.store import SqliteStore
-from tests.contracts.making import attempt, decision, reward, rollout, span
+from tests.contracts.making import attempt, begun, decision, reward, rollout, span
 from tests.writes import forget_old, writes
 
 ROLLOUTS = 120
@@ -139,3 +140,22 @@ def test_a_reader_keeps_the_log_until_it_has_gone(tmp_path: Path) -> None:
     assert (while_read, afterwards) == (False, True)
     assert seen(path.with_name("store.sqlite-wal").read_bytes()) == set()
     store.close()
+
+
+def test_the_size_is_what_is_in_use(tmp_path: Path) -> None:
+    with closing(SqliteStore.open(tmp_path / "store.sqlite")) as store:
+        for number in range(40):
+            rollout_id = f"live-{number}"
+            begun(store, rollout_id)
+            writes(store).amend_rollout(rollout_id, Amendment(metadata={"text": "x" * 5000}))
+            writes(store).set_status(rollout_id, RolloutStatus.FAILED, at=5.0)
+        before = store.retention.size()
+
+        forget_old(store, before=50.0, limit=30)
+        after = store.retention.size()
+        store.retention.vacuum()
+
+        assert (before.rollouts, after.rollouts) == (40, 10)
+        assert after.used_bytes < before.used_bytes - 100_000
+        assert after.free_bytes > 100_000
+        assert store.retention.size().free_bytes == 0

@@ -7,9 +7,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import TIMEOUT_MAX, Event, RLock, Thread
-from typing import Literal
-
-import msgspec
+from typing import Any, Literal
 
 from tau_live.core import fault
 from tau_live.core.errors import (
@@ -32,42 +30,11 @@ from tau_live.store.files import (
     read_locked,
 )
 from tau_live.store.sealing import Sealer, digest_of, number_of
+from tau_live.store.sql.connection import Members, Parameters, Row, merge_json
+from tau_live.store.sql.queries import TESTS
+from tau_live.store.sqlite.blocks import Inserting
 from tau_live.store.sqlite.sealing import install
 
-mapping_of = msgspec.json.Decoder(dict[str, object]).decode
-"""Returns the object that JSON text holds."""
-
-
-def json_of(value: object) -> str:
-    """Return open-ended data as JSON text.
-
-    Raises:
-        StoreError: It has no JSON form.
-    """
-    try:
-        return _ENCODER.encode(value).decode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"cannot store this as JSON: {error}") from error
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
-
-
-def merge_json(under: str, over: str) -> str:
-    """Return two JSON objects merged; where both have a key, the second one's value counts."""
-    return json_of(mapping_of(under) | mapping_of(over))
-
-
-Value = str | int | float | bytes | bytearray | None
-Parameters = Sequence[Value] | Mapping[str, Value]
 Synchronous = Literal["normal", "full"]
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
@@ -95,11 +62,20 @@ CAUSES: Mapping[str, tuple[type[StoreUnavailableError], str]] = {
 """The meaning of SQLite's error codes for an operator; extended codes begin with these."""
 
 
+MEMBERS = Members(
+    data="iif(json_valid({0}), {0}, null)",
+    member="(select value from json_each({}) where key = ? limit 1)",
+    object="(select value from json_each({}) where key = ? and type = 'object' limit 1)",
+    tests=TESTS,
+    bound=lambda value: value,
+)
+
+
 _LOST: set[Path] = set()
 """Stores whose descriptors the host has closed; SQLite shares them within a process."""
 
 
-class Connection(AbstractContextManager[None]):
+class SqliteConnection(Inserting):
     """A connection to a store's file, used by one thread at a time; entered, a transaction.
 
     Attributes:
@@ -110,8 +86,15 @@ class Connection(AbstractContextManager[None]):
         sealed: The sealed columns of each table, and the SQL type of each.
     """
 
-    def __init__(self, raw: sqlite3.Connection, path: Path, *, read_only: bool = False) -> None:
+    members = MEMBERS
+
+    def __init__(
+        self, raw: sqlite3.Connection, path: Path, *, busy_timeout_s: float, read_only: bool = False
+    ) -> None:
         self.path = path
+        self.address = str(path)
+        self._data_version = -1
+        self._busy_timeout_s = busy_timeout_s
         self.read_only = read_only
         self.raw = raw
         self.sealer: Sealer | None = None
@@ -123,19 +106,19 @@ class Connection(AbstractContextManager[None]):
         self._savepoints: list[str | None] = []  # the outermost transaction is ``None``
         self._working = RLock()  # held while a statement or a transaction runs
 
-    def rows(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Run a statement and return all of its rows."""
         try:
             with self._working:  # or another thread's commit would look like a rollback
                 if self._savepoints and not self.raw.in_transaction:
                     raise self._rolled_back()
-                rows: list[sqlite3.Row] = self._reading.execute(sql, parameters).fetchall()
+                rows: list[Row] = self._reading.execute(sql, parameters).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
         yield_gil()
         return rows
 
-    def stream(self, sql: str, parameters: Parameters = ()) -> Generator[sqlite3.Row, None, None]:
+    def stream(self, sql: str, parameters: Parameters = ()) -> Generator[Row, None, None]:
         """Run a statement and yield its rows as they are read."""
         try:
             cursor = self.raw.cursor()
@@ -143,15 +126,6 @@ class Connection(AbstractContextManager[None]):
             yield from cursor.execute(sql, parameters)
         except sqlite3.Error as error:
             raise self._error_of(error) from error
-
-    def row(self, sql: str, parameters: Parameters = ()) -> sqlite3.Row | None:
-        """Run a statement and return its first row, if it has one."""
-        rows = self.rows(sql, parameters)
-        return rows[0] if rows else None
-
-    def count(self, sql: str, parameters: Parameters = ()) -> int:
-        """Run a statement and return the integer in its first row."""
-        return int(self.rows(sql, parameters)[0][0])
 
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement that writes and return how many rows it changed."""
@@ -163,7 +137,34 @@ class Connection(AbstractContextManager[None]):
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
 
-    def stamp(self) -> tuple[int, int]:
+    def column_blocks(self, sql: str, *, size: int) -> Iterator[Mapping[str, Sequence[Any]]]:
+        """Run a statement and yield its columns by name, ``size`` rows at a time, at least once."""
+        try:
+            rows = self.raw.execute(sql)
+            names = [name for name, *_ in rows.description]
+            is_first = True
+            while (block := rows.fetchmany(size)) or is_first:
+                columns = list(zip(*block, strict=True)) or [()] * len(names)
+                yield dict(zip(names, columns, strict=True))
+                is_first = False
+        except sqlite3.Error as error:
+            raise self._error_of(error) from error
+
+    def changed(self) -> bool:
+        """Return whether another connection has written since the last call (cheap)."""
+        before, self._data_version = self._data_version, self.data_version()
+        return before != self._data_version
+
+    def another(self) -> "SqliteConnection":
+        """Open another connection to the file, which writes nothing."""
+        return connect(self.path, busy_timeout_s=self._busy_timeout_s, read_only=True)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; SQLite may have rolled it back by itself."""
+        return self.raw.in_transaction
+
+    def stamp(self) -> object:
         """Return a value that changes with every write, here or elsewhere (cheap)."""
         return self.data_version(), self.raw.total_changes
 
@@ -478,7 +479,7 @@ def store_error(error: Exception, path: Path) -> StoreError:
 
 def connect(
     path: Path, *, busy_timeout_s: float, read_only: bool, traceless: bool = False
-) -> Connection:
+) -> SqliteConnection:
     """Open a store's file; a missing one is created, private, with its folders.
 
     Nothing is written into it: it may belong to another application.
@@ -530,24 +531,6 @@ def connect(
     raw.create_function("merged", 2, merge_json, deterministic=True)
     raw.create_function("row_digest", -1, digest_of, deterministic=True)
     raw.create_function("numbered", 1, number_of, deterministic=True)
-    return Connection(raw, path, read_only=read_only)
-
-
-NEXT = """
-select value + 1 as next from sequences where name = ? and typeof(value) = 'integer'
-"""
-
-
-def next_number(connection: Connection, name: str) -> int:
-    """Return the next number of a numbering, within a transaction that then stores it.
-
-    Raises:
-        StoreDamagedError: The numbering was removed, or set to its maximum.
-    """
-    rows = connection.rows(NEXT, (name,))
-    if not rows or not isinstance(rows[0]["next"], int):  # beyond the maximum it is a float
-        raise StoreDamagedError(
-            f"store '{connection.path}' cannot be used: its numbering '{name}' was edited or "
-            "removed: see `tau-live verify`"
-        )
-    return rows[0]["next"]
+    connection = SqliteConnection(raw, path, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    connection.changed()
+    return connection

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache, partial
-from sqlite3 import Row
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -30,11 +29,11 @@ from tau_live.core.records import (
     Update,
     Worker,
 )
-from tau_live.store.records import AlertRow
-from tau_live.store.sqlite.connection import Connection
-from tau_live.store.sqlite.policies import monitor_of
-from tau_live.store.sqlite.rewards import GIVEN
-from tau_live.store.sqlite.rows import (
+from tau_live.store.records import AlertRow, OddRows
+from tau_live.store.sql.connection import Row
+from tau_live.store.sql.policies import monitor_of
+from tau_live.store.sql.rewards import GIVEN
+from tau_live.store.sql.rows import (
     ATTEMPT_FIELDS,
     DECISION,
     attempt_of,
@@ -45,6 +44,7 @@ from tau_live.store.sqlite.rows import (
     rollout_of,
     span_of,
 )
+from tau_live.store.sqlite.connection import SqliteConnection
 from tau_live.store.sqlite.schema import WHOLE_SCHEMA
 
 KINDS = {"INTEGER": Natural, "REAL": Finite, "TEXT": str, "BLOB": bytes}
@@ -114,20 +114,6 @@ CONTRADICTIONS: Sequence[tuple[str, str, str, str]] = (
 ORPHANS = 'select "table", rowid, parent from pragma_foreign_key_check'
 
 
-class OddRows(NamedTuple):
-    """The odd rows of a store.
-
-    Attributes:
-        rows: The newest of each table.
-        counts: How many there are, by table.
-        complete: Whether every row was looked at.
-    """
-
-    rows: list[OddRowError]
-    counts: Mapping[str, int]
-    complete: bool
-
-
 class Columns(NamedTuple):
     """The columns of a table.
 
@@ -140,7 +126,7 @@ class Columns(NamedTuple):
     key: list[str]
 
 
-def odd_rows(connection: Connection, *, deadline: float, most: int) -> OddRows:
+def odd_rows(connection: SqliteConnection, *, deadline: float, most: int) -> OddRows:
     """Return the odd rows of a store.
 
     Args:
@@ -164,7 +150,7 @@ def odd_rows(connection: Connection, *, deadline: float, most: int) -> OddRows:
     return OddRows(rows, counts, complete)
 
 
-def _search(connection: Connection) -> Iterator[OddRowError | None]:
+def _search(connection: SqliteConnection) -> Iterator[OddRowError | None]:
     """Yield what is odd about each row, or ``None``."""
     sizes = {
         table: connection.count(f'select count(*) from (select 1 from "{table}" limit 10000)')

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tau_live.core.errors import StoreUnavailableError, StoreVersionError
-from tau_live.store.sqlite.connection import Connection, store_error
-from tau_live.store.sqlite.experience import EXPERIENCE
-from tau_live.store.sqlite.operations import ALERTING, FENCING, PAUSING, TRANSITIONS
-from tau_live.store.sqlite.optimizations import OPTIMIZING
+from tau_live.store.sql.experience import EXPERIENCE
+from tau_live.store.sql.operations import ALERTING, FENCING, PAUSING, TRANSITIONS
+from tau_live.store.sql.optimizations import OPTIMIZING
+from tau_live.store.sqlite.connection import SqliteConnection, store_error
 from tau_live.store.sqlite.sealing import SEALING
 
 if TYPE_CHECKING:
@@ -741,14 +741,14 @@ def migrations() -> "Migrations":
     return known
 
 
-def database_of(connection: Connection) -> "Database":
+def database_of(connection: SqliteConnection) -> "Database":
     """Return the connection as a database of sqlite-utils."""
     from sqlite_utils import Database
 
     return Database(connection.raw, execute_plugins=False, recursive_triggers=False)
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: SqliteConnection) -> None:
     """Migrate a file to the newest schema, in one transaction.
 
     Raises:
@@ -768,7 +768,7 @@ def migrate(connection: Connection) -> None:
         connection.rows(f"pragma user_version = {SCHEMA_VERSION}")
 
 
-def check(connection: Connection, *, oldest: int = 0) -> int:
+def check(connection: SqliteConnection, *, oldest: int = 0) -> int:
     """Return the schema version of a file, 0 for an empty one.
 
     Raises:

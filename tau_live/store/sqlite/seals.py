@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from sqlite3 import Row
 
 from tau_live.core.errors import StoreUnavailableError
 from tau_live.store.sealing import (
@@ -24,10 +23,12 @@ from tau_live.store.sealing import (
     Finding,
     Head,
     Sealer,
+    Seals,
     keep_beginning,
     known_beginning,
 )
-from tau_live.store.sqlite.connection import Connection, json_of
+from tau_live.store.sql.connection import Row, json_of
+from tau_live.store.sqlite.connection import SqliteConnection
 from tau_live.store.sqlite.schema import WHOLE_SCHEMA
 from tau_live.store.sqlite.sealing import LAST, NEWEST, earlier_parts_of, parts_of
 
@@ -152,10 +153,10 @@ select type, name, coalesce(sql, tbl_name) from sqlite_master where not (
 Schema = Mapping[tuple[str, str], str]
 
 
-class SqliteSeals:
+class SqliteSeals(Seals):
     """The chain of seals, and unsealed rows that contradict the sealed ones."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
 
     def head(self) -> Head:
@@ -495,10 +496,10 @@ def expected_schema() -> Schema:
         return _schema_of(raw.execute(SCHEMA))
 
 
-def _schema_of(rows: Iterable[Sequence[str]]) -> Schema:
+def _schema_of(rows: Iterable[Iterable[str]]) -> Schema:
     return {(kind, name): " ".join(sql.split()) for kind, name, sql in rows}
 
 
-def _place_text(row: sqlite3.Row) -> str:
+def _place_text(row: Row) -> str:
     of_point = f" at '{row['point']}'" if row["point"] else ""
     return f"rollout {row['rollout_id']}{of_point}"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from sqlite3 import Row
 
 from tau_live.core import fault
 from tau_live.core.errors import LeaseLostError, OddRowError
@@ -12,8 +11,8 @@ from tau_live.core.processes import is_alive
 from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import AuditEntry
 from tau_live.store.records import STALE_S, AlertRow, Lease
-from tau_live.store.sqlite.connection import Connection, Value, json_of, next_number
-from tau_live.store.sqlite.rows import record_of, report, sound, sound_page
+from tau_live.store.sql.connection import Connection, Row, Value, json_of, next_number
+from tau_live.store.sql.rows import record_of, report, sound, sound_page
 
 CHANGES = "(select count(*) from gate_log)"
 """The least number of changes of a gate whose row is gone."""
@@ -22,14 +21,14 @@ LOAD = f"""
 select gate.*, iif(gate.id is null, {CHANGES}, 0) as removed,
     iif(typeof(revision) = 'integer', revision, {CHANGES}) as changes,
     iif(gate.id is null, (select max(at) from gate_log), 0.0) as changed_at
-from (select 1) left join gate on true
+from (select 1) as one left join gate on true
 """
 
 EDITED = "the gate's row was edited, not by tau-live: see `tau-live gate log`"
 REMOVED = "the gate's row was removed from the store, not by tau-live: see `tau-live verify`"
 
 
-class SqliteGate:
+class Gate:
     """The gate and its history."""
 
     def __init__(self, connection: Connection) -> None:
@@ -120,7 +119,7 @@ on conflict (name) do update set holder = excluded.holder, expires_at = excluded
 """
 
 
-class SqliteLeases:
+class Leases:
     """Leases: exclusive rights that expire, by the clock of the store."""
 
     def __init__(self, connection: Connection, clock: Callable[[], float]) -> None:
@@ -209,7 +208,7 @@ PAUSING: Sequence[str] = (
 _KNOWN = frozenset(Part)
 
 
-class SqlitePauses:
+class Pauses:
     """The parts that an operator has paused."""
 
     def __init__(self, connection: Connection) -> None:
@@ -303,7 +302,7 @@ The column ``alerts.suppressed`` stays, and is 0 in every row since: seals cover
 """
 
 
-class SqliteAlerts:
+class Alerts:
     """Alerts, and the marks that keep processes sharing the store from raising one twice."""
 
     def __init__(self, connection: Connection) -> None:
@@ -360,14 +359,18 @@ class SqliteAlerts:
         return sound_page(self._connection, newest, {}, partial(record_of, AlertRow), limit=limit)
 
 
-COUNT = """
+MOST = 2**62
+"""A counter beyond it is odd."""
+
+COUNT = f"""
 insert into counters (name, value) values (?, ?)
 on conflict (name) do update set value =
-    iif(typeof(value) = 'integer' and value < 1 << 62, value, 0) + excluded.value
+    iif(typeof(counters.value) = 'integer' and counters.value < {MOST}, counters.value, 0)
+    + excluded.value
 """
 
 
-class SqliteCounters:
+class Counters:
     """Counters."""
 
     def __init__(self, connection: Connection) -> None:
@@ -386,7 +389,7 @@ class SqliteCounters:
         return {row["name"]: row["value"] for row in rows}
 
 
-class SqliteAudit:
+class Audit:
     """The audit."""
 
     def __init__(self, connection: Connection) -> None:

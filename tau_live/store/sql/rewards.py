@@ -1,7 +1,6 @@
 """Rewards in SQLite, and the rollouts that they make ready to be learned from."""
 
 import math
-from sqlite3 import Row
 
 from tau_live.core.errors import OddRowError
 from tau_live.core.reasons import WhyNot
@@ -14,8 +13,8 @@ from tau_live.core.records import (
     Totals,
 )
 from tau_live.rl.throttle import yield_between
-from tau_live.store.sqlite.connection import Connection, Parameters, json_of
-from tau_live.store.sqlite.rows import (
+from tau_live.store.sql.connection import Connection, Parameters, Row, json_of
+from tau_live.store.sql.rows import (
     DECISION,
     decision_of,
     odd_row,
@@ -55,7 +54,7 @@ READY_COUNT = f"""
 select count(*) from (
     select 1 from ready_points
     where point = :point and ready_seq > :after and ready_seq <= {UPTO} limit :limit
-)
+) as ready
 """
 
 LEARNABLE_COUNT = """
@@ -69,7 +68,7 @@ where exists (
 """
 
 WAITING = """
-select count(*) from (select 1 from awaiting where until > -1e300 limit ?)
+select count(*) from (select 1 from awaiting where until > -1e300 limit ?) as waiting
 """
 
 READY_POINTS = """
@@ -113,20 +112,20 @@ select coalesce(sum(missing), 0) as missing, count(*) as settled from (
         select ready_seq, left_out from rollouts
         where seq < (select coalesce(min(rollout_seq), 9e18) from awaiting)
         order by seq desc limit {AMONG}
-    )
+    ) as newest
     where ready_seq is not null or left_out = '{WhyNot.REWARD_MISSING}' limit :of
-)
+) as settled
 """
 
 BY_NAME = f"""
 select name, min(value) as lowest, max(value) as highest from (
     select name, value, source from rewards order by seq desc limit :of
-)
+) as newest
 where {finite("value")} and source <> :without group by name order by name
 """
 
 
-class SqliteRewards:
+class Rewards:
     """Rewards, joined by id whenever they come, and the rollouts that they make ready."""
 
     def __init__(self, connection: Connection) -> None:
@@ -366,13 +365,13 @@ def mean_sql(*, newest: bool) -> str:
         select total_reward from rollouts
         where ready_seq is not null and {finite("total_reward")}
         order by ready_seq {"desc" if newest else "asc"} limit ?
-    )
+    ) as totals
     """
 
 
 PASSED = """
 select count(*), coalesce(min(place), 0), coalesce(max(place), 0), coalesce(max(known_at), 0.0)
-from ({})
+from ({}) as ready
 """
 
 PLACES = """

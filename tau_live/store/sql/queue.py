@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from sqlite3 import Row
 from threading import Event
 
 from tau_live.core import fault
@@ -40,10 +39,10 @@ from tau_live.core.records import (
 )
 from tau_live.core.sanitize import JsonObject
 from tau_live.store.records import QueueBucket
-from tau_live.store.sqlite.batch import WRITE_ATTEMPT, SqliteBatch, values_of_attempt
-from tau_live.store.sqlite.connection import Connection, Value, json_of
-from tau_live.store.sqlite.rollouts import SqliteRollouts
-from tau_live.store.sqlite.rows import (
+from tau_live.store.sql.batch import WRITE_ATTEMPT, Batch, values_of_attempt
+from tau_live.store.sql.connection import Connection, Row, Value, json_of
+from tau_live.store.sql.rollouts import Rollouts
+from tau_live.store.sql.rows import (
     INSERT_ROLLOUT,
     record_of,
     report,
@@ -139,10 +138,15 @@ select kind, cast((at - :since) / :every_s as integer) as bucket, count(*) as to
     select 'left', ended_at from rollouts where ended_at >= :since and attempt_count < (
         select count(*) from queue_times where queue_times.rollout_seq = seq
     )
-) group by kind, bucket
+) as happened group by kind, bucket
 """
 """How often each thing happened to queued rollouts, by the number of the stretch of time. Who left
 ended while waiting: it was put into its queue once more than it was claimed."""
+
+NEWEST_RESOURCES = """
+select * from resources as newest
+where version = (select max(version) from resources where name = newest.name)
+"""
 
 REASONS = {
     AttemptStatus.FAILED: Reason.ERROR,
@@ -157,7 +161,7 @@ LATE = "late_results"
 """Counts results of attempts that were over, and of which nothing could be changed any more."""
 
 
-class SqliteQueue:
+class Queue:
     """The queues: first in, first out; each rollout is claimed by one worker.
 
     A rollout is in its queue exactly while it is queuing or requeuing.
@@ -165,7 +169,7 @@ class SqliteQueue:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._rollouts = SqliteRollouts(connection)
+        self._rollouts = Rollouts(connection)
         self._looked_at = -inf
 
     @property
@@ -294,7 +298,7 @@ class SqliteQueue:
         """
         at = time.time() if at is None else at
         with self._connection.begin():
-            with SqliteBatch(self._connection, [rollout_id]) as batch:
+            with Batch(self._connection, [rollout_id]) as batch:
                 if batch.rollout(rollout_id).status is RolloutStatus.FAILED:
                     batch.set_status(rollout_id, RolloutStatus.REQUEUING, at=at)
                 if batch.rollout(rollout_id).status is not RolloutStatus.RUNNING:
@@ -321,7 +325,7 @@ class SqliteQueue:
             known = self._connection.row("select 1 from workers where worker_id = ?", (worker_id,))
             owner = this_process() if known is None else None
             touch_worker(self._connection, worker_id, at=at, owner=owner)
-            with SqliteBatch(self._connection, [rollout_id]) as batch:
+            with Batch(self._connection, [rollout_id]) as batch:
                 lives = batch.touch(
                     rollout_id, number, at=at, worker_id=worker_id, owner=this_process()
                 )
@@ -380,7 +384,7 @@ class SqliteQueue:
             repeated = self._connection.row(REPEATED, (rollout_id, number, status))
             if repeated is not None:
                 return RolloutStatus(repeated["status"])
-        with self._connection.begin(), SqliteBatch(self._connection, [rollout_id]) as batch:
+        with self._connection.begin(), Batch(self._connection, [rollout_id]) as batch:
             attempt, known = batch.attempt(rollout_id, number), batch.rollout(rollout_id)
             is_newest = known.attempt_count == number
             if attempt.status is status:
@@ -401,7 +405,7 @@ class SqliteQueue:
 
     def _end(
         self,
-        batch: SqliteBatch,
+        batch: Batch,
         attempt: Attempt,
         status: AttemptStatus,
         *,
@@ -496,7 +500,7 @@ class SqliteQueue:
         at, status = time.time() if at is None else at, RolloutStatus(status)
         if status not in ROLLOUT_ENDS:
             raise ValueError(f"status must be an end of a rollout, got {status!r}")
-        with self._connection.begin(), SqliteBatch(self._connection, [rollout_id]) as batch:
+        with self._connection.begin(), Batch(self._connection, [rollout_id]) as batch:
             if number is not None and batch.rollout(rollout_id).attempt_count != number:
                 return False
             if not batch.set_status(rollout_id, status, at=at, error_message=error_message):
@@ -662,7 +666,7 @@ class SqliteQueue:
     def _expire(
         self, rollout_id: str, number: int, status: AttemptStatus, *, at: float, error: str
     ) -> None:
-        with SqliteBatch(self._connection, [rollout_id]) as batch:
+        with Batch(self._connection, [rollout_id]) as batch:
             if not batch.readable([rollout_id]):
                 return
             attempt = batch.attempt(rollout_id, number)
@@ -703,7 +707,7 @@ def check_id(rollout_id: object) -> None:
 
 
 def _keep_late(
-    batch: SqliteBatch, attempt: Attempt, status: AttemptStatus, output: object, *, at: float
+    batch: Batch, attempt: Attempt, status: AttemptStatus, output: object, *, at: float
 ) -> None:
     """Keep the result of an attempt that is over, and count it."""
     batch.count(LATE)
@@ -721,7 +725,7 @@ def _keep_late(
     batch.add_spans([span], at=at)
 
 
-class SqliteWorkers:
+class Workers:
     """The workers that take rollouts."""
 
     def __init__(self, connection: Connection) -> None:
@@ -763,7 +767,7 @@ class SqliteWorkers:
         return sound(rows, partial(record_of, Worker))
 
 
-class SqliteResources:
+class Resources:
     """Prompts and settings by name; each has versions of its own, which never change."""
 
     def __init__(self, connection: Connection) -> None:
@@ -817,9 +821,7 @@ class SqliteResources:
 
     def latest(self) -> dict[str, Resource]:
         """Return the newest version of every resource, by name."""
-        rows = self._connection.rows(
-            "select name, max(version) as version, content, created_at from resources group by name"
-        )
+        rows = self._connection.rows(NEWEST_RESOURCES)
         latest = sound(rows, partial(record_of, Resource))
         return {resource.name: resource for resource in latest}
 
@@ -862,9 +864,9 @@ def touch_worker(
         insert into workers (worker_id, registered_at, last_heartbeat_at, owner, claimed_at)
         values (:worker_id, :at, :at, :owner, :claimed_at)
         on conflict (worker_id) do update set
-            last_heartbeat_at = max(last_heartbeat_at, excluded.last_heartbeat_at),
-            owner = coalesce(excluded.owner, owner),
-            claimed_at = coalesce(excluded.claimed_at, claimed_at)
+            last_heartbeat_at = max(workers.last_heartbeat_at, excluded.last_heartbeat_at),
+            owner = coalesce(excluded.owner, workers.owner),
+            claimed_at = coalesce(excluded.claimed_at, workers.claimed_at)
         returning *
         """,
         {"worker_id": worker_id, "at": at, "owner": owner, "claimed_at": claimed_at},

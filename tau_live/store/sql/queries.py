@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from sqlite3 import Row
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from tau_live.core.records import (
@@ -16,8 +15,8 @@ from tau_live.core.records import (
 )
 from tau_live.core.settings.kinds import nearest
 from tau_live.store.records import ORDERS, Assignment, Choice, Condition, RolloutColumns
-from tau_live.store.sqlite.connection import Connection, Value, json_of
-from tau_live.store.sqlite.rows import (
+from tau_live.store.sql.connection import Connection, Members, Row, Value, json_of
+from tau_live.store.sql.rows import (
     ATTEMPT,
     attempt_of,
     columns_of_row,
@@ -106,9 +105,6 @@ SOURCES: Mapping[type[Any], Source] = {
 }  # fmt: skip
 """The kinds of records that ``find`` finds."""
 
-MEMBER = "(select value from json_each({}) where key = ? limit 1)"
-
-OBJECT = "(select value from json_each({}) where key = ? and type = 'object' limit 1)"
 
 DEEPEST = 8
 """The most objects, each in the one before, in which a member is searched."""
@@ -133,22 +129,22 @@ def find(  # noqa: PLR0913  # as the store's
     limit: int | None,
     offset: int,
 ) -> Found[T]:
-    """Return the records of a kind; see ``SqliteStore.find``."""
+    """Return the records of a kind; see ``Store.find``."""
     if kind not in SOURCES:
         known = ", ".join(known.__name__ for known in SOURCES)
         raise ValueError(f"kind must be one of {known}, got {kind!r}")
     if offset < 0 or (limit is not None and limit < 0):
         raise ValueError(f"limit and offset must be at least 0, got {limit!r} and {offset!r}")
-    source = SOURCES[kind]
-    tests = [_test_of(source, condition) for condition in where]
+    source, members = SOURCES[kind], connection.members
+    tests = [_test_of(source, condition, members) for condition in where]
     if any_of is not None:
-        some = [_test_of(source, condition) for condition in any_of]
+        some = [_test_of(source, condition, members) for condition in any_of]
         either = " or ".join(test.sql for test in some)
         tests.append(Term(f"({either or 'false'})", _values_of(some)))
-    suffix = " desc" if descending else ""
+    suffix = " desc nulls last" if descending else " nulls first"
     order = [Term(f"{column}{suffix}") for column in source.order]
     if order_by is not None:
-        first = _term_of(source, order_by)
+        first = _term_of(source, order_by, members)
         order = [Term(f"{first.sql}{suffix}", first.values), *map(Term, source.order)]
     all_of = " and ".join(test.sql for test in tests)
     body = f"from {source.tables}{' where ' if all_of else ''}{all_of}"
@@ -159,7 +155,7 @@ def find(  # noqa: PLR0913  # as the store's
             [*_values_of(tests), *_values_of(order), -1 if limit is None else limit, offset],
         )
         if kind is Span:  # with a limit SQLite searches the tables of a view by their indexes
-            body = f"from (select 1 {body} limit -1)"
+            body = f"from (select 1 {body} limit -1) as found"
         total = connection.count(f"select count(*) {body}", _values_of(tests))
     return Found(sound(rows, source.read), total)
 
@@ -168,22 +164,27 @@ def _values_of(terms: Sequence[Term]) -> list[Value]:
     return [value for term in terms for value in term.values]
 
 
-def _test_of(source: Source, condition: Condition) -> Term:
+def _test_of(source: Source, condition: Condition, members: Members) -> Term:
     if condition.test not in TESTS:
         raise ValueError(f"test must be one of {', '.join(TESTS)}, got {condition.test!r}")
-    term = _term_of(source, condition.field)
-    wanted = json_of(condition.value) if condition.test == "in" else condition.value
-    values = cast("list[Value]", [*term.values, wanted])
-    return Term(TESTS[condition.test].format(term.sql), values)
+    term = _term_of(source, condition.field, members)
+    is_member = condition.field not in source.columns_of
+    tests = members.tests if is_member else TESTS
+    value = cast("Value", condition.value)
+    if condition.test == "in":
+        value = json_of(condition.value)
+    elif is_member and condition.test != "contains":
+        value = members.bound(value)
+    return Term(tests[condition.test].format(term.sql), [*term.values, value])
 
 
-def _term_of(source: Source, field: str) -> Term:
+def _term_of(source: Source, field: str, members: Members) -> Term:
     """Return the column of a field, or the value of a member of its JSON data."""
     if field in source.columns_of:
         return Term(source.columns_of[field])
     name, _, member = field.partition(".")
     if name in source.json_columns and member:
-        return _member_of(source.json_columns[name], member)
+        return _member_of(source.json_columns[name], member, members)
     names = {known: known for known in source.columns_of}
     names |= {known: f"{known}.MEMBER" for known in source.json_columns}
     near = nearest(field, names) or nearest(name, names)
@@ -191,19 +192,19 @@ def _term_of(source: Source, field: str) -> Term:
     raise ValueError(f"field must be one of {', '.join(names.values())}, got {field!r}{hint}")
 
 
-def _member_of(column: str, member: str) -> Term:
+def _member_of(column: str, member: str, members: Members) -> Term:
     """Return the value of a member, whose name is bound: in a JSON path it would need quotes.
 
     How such a path quotes a name depends on SQLite's version. A name with dots is that of a member,
     as OpenTelemetry has them, or else of a member of a member.
     """
-    data = f"iif(json_valid({column}), {column}, null)"
-    whole, names = MEMBER.format(data), member.split(".")
+    data = members.data.format(column)
+    whole, names = members.member.format(data), member.split(".")
     if not 1 < len(names) <= DEEPEST:
         return Term(whole, [member])
     for _ in names[:-1]:
-        data = OBJECT.format(data)
-    return Term(f"coalesce({whole}, {MEMBER.format(data)})", [member, *names])
+        data = members.object.format(data)
+    return Term(f"coalesce({whole}, {members.member.format(data)})", [member, *names])
 
 
 def total_of(query: RolloutQuery) -> str:
@@ -216,7 +217,7 @@ def total_of(query: RolloutQuery) -> str:
 
 def _has(column: str) -> str:
     # not ``like``, which takes the product of both lengths on texts that repeat themselves
-    return f"instr(lower({column}), lower(:text))"
+    return f"instr(lower({column}), lower(:text)) > 0"
 
 
 _OWN_TEXTS = (
@@ -241,7 +242,7 @@ def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
     """Return the statement that finds the page, and its parameters."""
     if query.order_by not in ORDERS:
         raise ValueError(f"order_by must be one of {', '.join(ORDERS)}, got {query.order_by!r}")
-    direction = "desc" if query.descending else "asc"
+    direction = "desc nulls last" if query.descending else "asc nulls first"
     order = f"seq {direction}"
     if query.order_by != "seq":
         order = f"{query.order_by} {direction}, {order}"
@@ -310,7 +311,7 @@ where rollout_seq in (select value from json_each(?)) order by rollout_seq, poin
 """
 
 
-class SqliteSurveys:
+class Surveys:
     """Reads the columns that a report needs of rollouts, by their ``seq``."""
 
     def __init__(self, connection: Connection) -> None:

@@ -6,7 +6,6 @@ written: a rollout is loaded, or created; events are applied to it; its changes 
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from sqlite3 import Row
 
 import msgspec
 from msgspec.structs import replace
@@ -32,7 +31,7 @@ from tau_live.core.records import (
     attempt_may_become,
     rollout_may_become,
 )
-from tau_live.store.sqlite.connection import Value, json_of, mapping_of, merge_json
+from tau_live.store.sql.connection import Row, Value, json_of, mapping_of, merge_json
 
 _NOTHING = Amendment()
 OPEN = (AttemptStatus.PREPARING, AttemptStatus.RUNNING)

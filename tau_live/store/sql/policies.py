@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from sqlite3 import Row
 from typing import TYPE_CHECKING
 
 from tau_live.core import fault
@@ -17,9 +16,9 @@ from tau_live.core.records import (
     PolicyVersion,
     Update,
 )
-from tau_live.store.sqlite.connection import Connection, json_of, mapping_of, next_number
-from tau_live.store.sqlite.rewards import GIVEN, REWARDS_OF
-from tau_live.store.sqlite.rows import (
+from tau_live.store.sql.connection import Connection, Row, json_of, mapping_of, next_number
+from tau_live.store.sql.rewards import GIVEN, REWARDS_OF
+from tau_live.store.sql.rows import (
     columns_of,
     odd_row,
     record_of,
@@ -41,7 +40,11 @@ LEARNED = f"""
 select last_ready from updates where point = ? and executed and last_ready <= {GIVEN}
 order by last_ready desc limit 1
 """
-HIGHEST = "select coalesce(max(version), 0) from policies where version < 1 << 60"
+MOST = 2**60
+"""A number beyond it is odd."""
+
+NEXT_REVISION = f"iif(in_service.revision between 0 and {MOST}, in_service.revision, 0) + 1"
+HIGHEST = f"select coalesce(max(version), 0) from policies where version < {MOST}"
 NEWEST_UPDATE = "select coalesce(max(number), 0) from updates where point = ?"
 
 INSERT_UPDATE = f"""
@@ -66,7 +69,7 @@ where :version > (select value from sequences where name = 'policy')
 """
 
 
-class SqlitePolicies:
+class Policies:
     """Versions of policies, which of them serve, and the updates that made them."""
 
     def __init__(self, connection: Connection) -> None:
@@ -179,14 +182,14 @@ class SqlitePolicies:
     def put_in_service(self, point: str, version: int, *, pinned: bool, at: float) -> InService:
         """Let a version decide; 0 is the untrained policy. Raises: UnknownError."""
         row = self._connection.row(
-            """
+            f"""
             insert into in_service (point, version, pinned, changed_at, revision)
             select :point, :version, :pinned, :at, 1
             where :version = 0
             or exists (select 1 from policies where version = :version and point = :point)
             on conflict (point) do update set version = excluded.version,
                 pinned = excluded.pinned, changed_at = excluded.changed_at,
-                revision = iif(revision between 0 and 1 << 60, revision, 0) + 1
+                revision = {NEXT_REVISION}
             returning *
             """,
             {"point": point, "version": version, "pinned": pinned, "at": at},
@@ -202,13 +205,13 @@ class SqlitePolicies:
             "update sequences set value = ? where name = 'policy'", (policy.version,)
         )
         self._connection.change(
-            """
+            f"""
             insert into in_service (point, version, pinned, changed_at, revision)
-            values (?, ?, 0, ?, 1)
+            values (?, ?, false, ?, 1)
             on conflict (point) do update set version = excluded.version,
                 changed_at = excluded.changed_at,
-                revision = iif(revision between 0 and 1 << 60, revision, 0) + 1
-            where pinned = 0
+                revision = {NEXT_REVISION}
+            where not in_service.pinned
             """,
             (policy.point, policy.version, policy.created_at),
         )
@@ -219,8 +222,8 @@ insert into monitors (point, watermark, since, numbers, alarms)
 values (:point, :watermark, :since, :numbers, :alarms)
 on conflict (point) do update set watermark = excluded.watermark,
     since = excluded.since, numbers = excluded.numbers, alarms = excluded.alarms
-where excluded.watermark > watermark
-or watermark > {GIVEN}
+where excluded.watermark > monitors.watermark
+or monitors.watermark > {GIVEN}
 """
 
 REWARDED_LATE = """
@@ -240,7 +243,7 @@ and ready_points.ready_seq <= :ready
 """The first range is for the index; the second is exactly when a deadline is over."""
 
 
-class SqliteMonitors:
+class Monitors:
     """The memory of each decision point's monitors between two updates."""
 
     def __init__(self, connection: Connection) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from tau_live.core.sanitize import JsonObject
 from tau_live.store.records import ChainRow, Quarantined, StepRow
-from tau_live.store.sqlite.connection import Connection, json_of
+from tau_live.store.sql.connection import Connection, json_of
 
 EXPERIENCE: Sequence[str] = (
     "alter table optimizations add column kind text not null default 'optimize'",
@@ -64,7 +64,7 @@ EXPERIENCE: Sequence[str] = (
 """The tables of lessons."""
 
 
-class SqliteExperience:
+class Experience:
     """The chains of lessons, and the steps of their runs."""
 
     def __init__(self, connection: Connection) -> None:

@@ -1,12 +1,11 @@
 """Decisions and trials in SQLite."""
 
 import re
-from sqlite3 import Row
 
 from tau_live.core.errors import OddRowError, UnknownError
 from tau_live.core.records import Assigned, Decision, Shadowed, Trial
-from tau_live.store.sqlite.connection import Connection, Value
-from tau_live.store.sqlite.rows import (
+from tau_live.store.sql.connection import Connection, Row, Value
+from tau_live.store.sql.rows import (
     DECISION,
     assigned_of,
     columns_of,
@@ -66,7 +65,7 @@ where point = ? and started_at is not null order by place desc limit ?
 """
 
 UNCOUNTED = """
-select count(*) from (select 1 from arms where point = ? and place > ? limit ?)
+select count(*) from (select 1 from arms where point = ? and place > ? limit ?) as uncounted
 """
 
 REWARDED = """
@@ -87,7 +86,7 @@ select point from points where point is not null order by point
 """
 
 
-class SqliteTrials:
+class Trials:
     """The learner of each decision point against its control.
 
     A rollout is assigned by its first decision with an arm and a share at the point; later ones
@@ -194,7 +193,7 @@ where {IN_SHADOW} and point = ? order by seq desc limit ?
 """
 
 
-class SqliteDecisions:
+class Decisions:
     """Decisions."""
 
     def __init__(self, connection: Connection) -> None:

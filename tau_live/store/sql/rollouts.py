@@ -13,10 +13,10 @@ from tau_live.core.records import (
     Span,
 )
 from tau_live.rl.throttle import yield_between
-from tau_live.store.sqlite.batch import SqliteBatch
-from tau_live.store.sqlite.connection import Connection
-from tau_live.store.sqlite.queries import sql_of, total_of
-from tau_live.store.sqlite.rows import (
+from tau_live.store.sql.batch import Batch
+from tau_live.store.sql.connection import Connection
+from tau_live.store.sql.queries import sql_of, total_of
+from tau_live.store.sql.rows import (
     ATTEMPT,
     attempt_of,
     rollout_of,
@@ -25,7 +25,7 @@ from tau_live.store.sqlite.rows import (
 )
 
 
-class SqliteRollouts:
+class Rollouts:
     """Rollouts, attempts and spans."""
 
     def __init__(self, connection: Connection) -> None:
@@ -107,7 +107,7 @@ class SqliteRollouts:
             UnknownError: An attempt is not stored; then none of the spans is.
         """
         at = time.time() if at is None else at
-        with self._connection.begin(), SqliteBatch(self._connection) as batch:
+        with self._connection.begin(), Batch(self._connection) as batch:
             return batch.add_spans(spans, at=at)
 
     def next_span_numbers(self, rollout_id: str, count: int = 1, *, after: int = 0) -> range:
@@ -151,7 +151,7 @@ LARGEST = 2**53 - 1
 RESERVE = """
 insert into sequences (name, value)
 select 'spans:' || rollout_id, :after + :count from rollouts where rollout_id = :rollout_id
-on conflict (name) do update set value = max(value, :after) + :count
+on conflict (name) do update set value = max(sequences.value, :after) + :count
 returning value
 """
 

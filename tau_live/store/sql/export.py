@@ -1,18 +1,16 @@
 """The rows that a recording determines, in a fixed order."""
 
-import sqlite3
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from math import isfinite
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from tau_live.store.retention import ExportRow, Rows
-from tau_live.store.sqlite.connection import Connection, connect, json_of, store_error
-from tau_live.store.sqlite.rows import DECISION_COLUMNS, DECISION_JSON, REWARD_COLUMNS
+from tau_live.store.sql.connection import Connection, Row, json_of
+from tau_live.store.sql.rows import DECISION_COLUMNS, DECISION_JSON, REWARD_COLUMNS
 
 SEQS = "(select value from json_each(:seqs))"
 
@@ -133,17 +131,16 @@ OWNED: Mapping[str, Table] = {
 CLOCKED = ("duration", "wall")
 
 
-def export_rows(path: Path, *, busy_timeout_s: float) -> Iterator[ExportRow]:
+def export_rows(connection: Connection) -> Iterator[ExportRow]:
     """Yield every row of every table, from one state of the store.
 
     Through a connection of its own: nothing else done with the store meanwhile becomes part of the
     long read, or is undone with it.
     """
-    with closing(connect(path, busy_timeout_s=busy_timeout_s, read_only=True)) as connection:
-        connection.change("begin")
+    with closing(connection.another()) as reader, reader.reading():
         for table, source in TABLES.items():
             sql = f"select {source.columns} from {source.source} order by {source.order}"
-            for row in connection.stream(sql):
+            for row in reader.stream(sql):
                 public = _public(row)
                 if table == "updates":
                     public["report"] = _timeless(public["report"])
@@ -151,7 +148,7 @@ def export_rows(path: Path, *, busy_timeout_s: float) -> Iterator[ExportRow]:
 
 
 def column_batches(
-    path: Path, table: str, *, size: int, busy_timeout_s: float
+    connection: Connection, table: str, *, size: int
 ) -> Iterator[Mapping[str, Sequence[object]]]:
     """Yield the columns of an exported table, some rows at a time; JSON stays text.
 
@@ -159,18 +156,13 @@ def column_batches(
     """
     source = TABLES[table]
     sql = f"select {source.columns} from {source.source} order by {source.order}"
-    with closing(connect(path, busy_timeout_s=busy_timeout_s, read_only=True)) as connection:
-        try:
-            rows = connection.raw.execute(sql)
-            names = [name.removeprefix("json_") for name, *_ in rows.description]
-            shown = [at for at, name in enumerate(names) if not name.startswith("order_")]
-            is_first = True
-            while (batch := rows.fetchmany(size)) or is_first:
-                columns = list(zip(*batch, strict=True)) or [()] * len(names)
-                yield {names[at]: columns[at] for at in shown}
-                is_first = False
-        except sqlite3.Error as error:
-            raise store_error(error, path) from error
+    with closing(connection.another()) as reader, reader.reading():
+        for columns in reader.column_blocks(sql, size=size):
+            yield {
+                name.removeprefix("json_"): column
+                for name, column in columns.items()
+                if not name.startswith("order_")
+            }
 
 
 def archive_rows(connection: Connection, seqs: Sequence[int]) -> Rows:
@@ -200,7 +192,7 @@ def _numbered_rows(
         yield {"table": name, **_public(row)}
 
 
-def _public(row: sqlite3.Row) -> dict[str, object]:
+def _public(row: Row) -> dict[str, object]:
     public: dict[str, object] = {}
     for name in row.keys():  # noqa: SIM118  (a row iterates over its values)
         value = row[name]

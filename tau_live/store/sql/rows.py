@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from sqlite3 import Row
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,7 +32,7 @@ from tau_live.core.records import (
     Worker,
 )
 from tau_live.store.records import AlertRow, Candidate, Optimization
-from tau_live.store.sqlite.connection import Connection, Value, json_of
+from tau_live.store.sql.connection import Connection, Row, Value, json_of
 
 INSERT_ROLLOUT = """
 insert into rollouts (
@@ -342,7 +341,7 @@ def _fields_of(row: Row) -> dict[str, Any]:
     return dict(zip(reversed(row.keys()), reversed(tuple(row)), strict=True))
 
 
-def attempt_of(values: Sequence[Any], rollout_id: str) -> Attempt:
+def attempt_of(values: Iterable[Any], rollout_id: str) -> Attempt:
     """Return the attempt in a row of ``ATTEMPT``. Raises: OddRowError."""
     fields = dict(zip(ATTEMPT_FIELDS, values, strict=True), rollout_id=rollout_id)
     key = f"{rollout_id} {fields['number']}"

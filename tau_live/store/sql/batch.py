@@ -1,4 +1,4 @@
-"""A batch of events in SQLite: its rollouts are loaded, and their changes written, all at once.
+"""A batch of events: its rollouts are loaded, and their changes written, all at once.
 
 Each statement releases the interpreter and, beside a thread that computes all the time, waits five
 milliseconds (Python's switch interval) to get it back. So a batch is a few statements for hundreds
@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import chain, repeat
 from math import inf
-from sqlite3 import Row
 
 import msgspec
 from msgspec.structs import replace
@@ -37,23 +36,23 @@ from tau_live.core.records import (
 )
 from tau_live.core.sanitize import Limits, plain
 from tau_live.rl.throttle import yield_between, yield_gil
-from tau_live.store.sqlite.blocks import insert, insert_new
-from tau_live.store.sqlite.connection import (
+from tau_live.store.sql.connection import (
     Connection,
     Parameters,
+    Row,
     Value,
     json_of,
     next_number,
 )
-from tau_live.store.sqlite.lifecycle import (
+from tau_live.store.sql.lifecycle import (
     WAITING,
     RewardsState,
     RolloutState,
     SpanState,
     key_of,
 )
-from tau_live.store.sqlite.operations import COUNT
-from tau_live.store.sqlite.rows import (
+from tau_live.store.sql.operations import COUNT
+from tau_live.store.sql.rows import (
     ATTEMPT,
     INSERT_DECISION,
     INSERT_REWARD,
@@ -71,6 +70,9 @@ from tau_live.store.sqlite.rows import (
 
 OUTPUT = Limits(items=100_000, nodes=1_000_000, chars=10_000_000, total_chars=100_000_000)
 """How much is kept of an output that is no JSON data."""
+
+LATER = 2**62
+"""The ``ready_seq`` of a rollout until its batch is written: beyond all that were given."""
 
 NEAR = 32
 """How many of the newest attempts of a rollout are loaded with it."""
@@ -202,7 +204,7 @@ OWN = (WRITE_ATTEMPT, WRITE_SPAN, INSERT_DECISION, ASSIGN, WRITE_READY)
 _TEXTS = msgspec.json.Decoder(list[str])
 
 
-class SqliteBatch(AbstractContextManager["SqliteBatch"]):
+class Batch(AbstractContextManager["Batch"]):
     """A batch of events; its changes are written when it is left without an error.
 
     Args:
@@ -217,7 +219,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
         self._rewards: dict[str, RewardsState] = {}
         self._names: dict[str, dict[str, None]] = {}
         self._counts: Counter[str] = Counter()
-        self._ready: int | None = None
+        self._ready: list[RolloutState] = []
         self._load(ids)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -540,9 +542,8 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             )
             state.points.update(chain.from_iterable(rows))
             state.all_points = True
-        last = self._ready
-        self._ready = next_number(self._connection, "ready") if last is None else last + 1
-        state.earn(total_reward, run_reward=run_reward, ready_seq=self._ready)
+        self._ready.append(state)
+        state.earn(total_reward, run_reward=run_reward, ready_seq=LATER)
         return True
 
     def await_reward(self, rollout_id: str, *, until: float) -> None:
@@ -684,6 +685,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
     def _load(self, ids: Iterable[str]) -> None:
         """Load the rollouts with these ids, and whether there are rewards for them."""
         wanted = [id_ for id_ in dict.fromkeys(ids) if id_ not in self._states]
+        self._connection.hold(wanted)
         for row in self._look_up(LOAD, [*zip(wanted)]):
             try:
                 self._load_row(row)
@@ -767,19 +769,30 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
 
     def _write(self) -> None:
         states = [*filter(None, self._states.values())]
+        self._connection.take_turn()
+        self._number()
         self._write_rollouts(states)
         self._write_own(states)
         self._write_rewards()
         if self._names:
             names, self._names = self._names, {}
             rows = [(name, self._state(id_).seq) for name, ids in names.items() for id_ in ids]
-            insert(self._connection, INSERT_NAME, rows)
-        if self._ready is not None:
-            last, self._ready = self._ready, None
-            self._connection.change("update sequences set value = ? where name = 'ready'", (last,))
+            self._connection.insert(INSERT_NAME, rows)
         counts, self._counts = self._counts, Counter()
         if counts:
             self._connection.change_many(COUNT, [*counts.items()])
+
+    def _number(self) -> None:
+        """Give each rollout that became ready its number, in the order in which they did."""
+        if not self._ready:
+            return
+        number = next_number(self._connection, "ready")
+        for state in self._ready:
+            state.rollout = replace(state.rollout, ready_seq=number)
+            number += 1
+        self._ready = []
+        last = number - 1
+        self._connection.change("update sequences set value = ? where name = 'ready'", (last,))
 
     def _write_rollouts(self, states: Sequence[RolloutState]) -> None:
         new = []
@@ -805,7 +818,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
                 )
                 for state in yield_between(new)
             ]
-            seqs = insert_new(self._connection, INSERT_ROLLOUT, rows)
+            seqs = self._connection.insert_new(INSERT_ROLLOUT, rows)
             for state, seq in zip(new, seqs, strict=True):
                 state.seq = seq
                 state.rollout = replace(state.rollout, seq=seq)
@@ -817,8 +830,9 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
             yield_gil()
         for sql, block in rows.items():
             if block:
-                store = insert_new if sql in (INSERT_DECISION, ASSIGN) else insert
-                store(self._connection, sql, block)
+                is_new = sql in (INSERT_DECISION, ASSIGN)
+                store = self._connection.insert_new if is_new else self._connection.insert
+                store(sql, block)
         for state in states:
             self._write_waiting(state)
 
@@ -853,7 +867,7 @@ class SqliteBatch(AbstractContextManager["SqliteBatch"]):
                 )
             new += [values_of_reward(state.rewards[key]) for key in state.new]
         if new:
-            insert_new(connection, INSERT_REWARD, new)
+            connection.insert_new(INSERT_REWARD, new)
 
 
 def _add_rows(rows: Mapping[str, list[Sequence[Value]]], state: RolloutState) -> None:

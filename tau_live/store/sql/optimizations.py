@@ -16,8 +16,8 @@ from tau_live.store.records import (
     Optimization,
     OptimizationState,
 )
-from tau_live.store.sqlite.connection import Connection, Value, json_of
-from tau_live.store.sqlite.rows import columns_of, columns_of_row, record_of, sound
+from tau_live.store.sql.connection import Connection, Value, json_of
+from tau_live.store.sql.rows import columns_of, columns_of_row, record_of, sound
 
 MOST_FAILURES = 3
 """The most errors of items that a report names."""
@@ -108,7 +108,8 @@ and (:most_usd is null or usd + usd_reserved + :usd <= :most_usd * {1 + TOLERANC
 
 USE_TOOL = """
 insert into tool_use (run_id, tool, calls, usd) values (:run_id, :tool, 1, :usd)
-on conflict (run_id, tool) do update set calls = calls + 1, usd = usd + excluded.usd
+on conflict (run_id, tool) do update set
+    calls = tool_use.calls + 1, usd = tool_use.usd + excluded.usd
 """
 
 PUBLISHED = """
@@ -133,7 +134,7 @@ group by error order by items desc, error limit :most
 """
 
 
-class SqliteOptimizations:
+class Optimizations:
     """Optimizations and their candidates; items are rollouts in the queue of the run's id."""
 
     def __init__(self, connection: Connection) -> None:
@@ -164,7 +165,7 @@ class SqliteOptimizations:
     def runs(self, kind: str | None = None, *, limit: int | None = None) -> list[Optimization]:
         """Return the runs of a kind, of any if none is named, newest first."""
         rows = self._connection.rows(
-            "select * from optimizations where kind = ifnull(?, kind) order by seq desc limit ?",
+            "select * from optimizations where kind = coalesce(?, kind) order by seq desc limit ?",
             (kind, -1 if limit is None else limit),
         )
         return sound(rows, partial(record_of, Optimization))

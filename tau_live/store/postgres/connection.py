@@ -1,0 +1,457 @@
+"""A connection to a PostgreSQL database: nested transactions, and readable errors."""
+
+import os
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
+from itertools import chain
+from math import isnan
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import psycopg
+from psycopg import ClientCursor, ServerCursor, conninfo
+
+from tau_live.core import fault
+from tau_live.core.errors import (
+    StoreBusyError,
+    StoreError,
+    StoreUnavailableError,
+    suppress,
+)
+from tau_live.rl.throttle import yield_between, yield_gil
+from tau_live.store.postgres.dialect import MEMBERS, rendered
+from tau_live.store.sql.connection import Connection, Parameters, Row, Value
+
+BUSY = ("40001", "40P01", "55P03", "57014")
+"""Errors of a transaction that was in another's way, or waited for too long for it."""
+
+DATA = ("21", "22", "23")
+"""The classes of errors that a value causes."""
+
+ROWS = 256
+"""How many rows one statement inserts, or one step of a stream fetches."""
+
+NUMBERS: Mapping[str, str] = {
+    "rollouts": "seq", "decisions": "seq", "rewards": "seq", "recorded_spans": "seq",
+    "arms": "place",
+}  # fmt: skip
+"""The column that numbers the rows of a table."""
+
+HOLD = """
+insert into ids select unnest(%s::text[]) on conflict (rollout_id)
+do update set rollout_id = excluded.rollout_id where false
+"""
+"""Locks the row of each id, which is made where there is none; no row is written anew."""
+
+ALONE, BESIDE, READING = "alone", "beside", "reading"
+LOCKS = {
+    ALONE: "begin; select pg_advisory_xact_lock('rollouts'::regclass::oid::bigint)",
+    BESIDE: "begin; select pg_advisory_xact_lock_shared('rollouts'::regclass::oid::bigint)",
+    READING: "begin isolation level repeatable read read only",
+}
+"""How a transaction begins, by its mode."""
+
+TAKE_TURN = "select pg_advisory_xact_lock('ready_points'::regclass::oid::bigint)"
+
+_INTO = re.compile(r"insert into (\w+) \([\w\s,]+\) values (\((?:\?, )*\?\))")
+
+
+class _Row(tuple[Any, ...]):
+    """A row, as ``sqlite3.Row`` is one."""
+
+    __slots__ = ()
+    columns: Sequence[str] = ()
+    places: Mapping[str, int] = {}
+
+    def __getitem__(self, key: Any, /) -> Any:  # noqa: ANN401  # of whatever type
+        """Return a column by its place or name; of two with one name the first."""
+        return tuple.__getitem__(self, self.places[key] if isinstance(key, str) else key)
+
+    def keys(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self.columns)
+
+
+@cache
+def _kind_of(columns: Sequence[str]) -> type[_Row]:
+    places = {name: place for place, name in reversed([*enumerate(columns)])}
+    return type("Row", (_Row,), {"__slots__": (), "columns": columns, "places": places})
+
+
+def _rows_of(cursor: "psycopg.Cursor[Any]") -> type[_Row]:
+    return _kind_of(tuple(column.name for column in cursor.description or ()))
+
+
+class PostgresConnection(Connection):
+    """A connection to a store's database, used by one thread at a time; entered, a transaction.
+
+    A transaction that begins with a batch runs beside others of its kind, and locks the rollouts
+    that it is about; any other runs alone. Which of the two it is, its first statement decides.
+
+    Args:
+        conninfo: A connection string.
+        busy_timeout_s: Seconds to wait for other processes' transactions.
+        read_only: Whether nothing can be written.
+
+    Raises:
+        StoreUnavailableError: The database cannot be reached.
+    """
+
+    members = MEMBERS
+
+    def __init__(self, conninfo: str, *, busy_timeout_s: float, read_only: bool = False) -> None:
+        self.address = readable(conninfo)
+        self.path = folder_of(self.address) / "store"
+        self.read_only = read_only
+        self._conninfo = conninfo
+        self._busy_timeout_s = busy_timeout_s
+        self._savepoints: list[str | None] = []  # the outermost transaction is ``None``
+        self._is_closed = False
+        self._mode = ""  # of the transaction; empty until its first statement
+        self._working = RLock()  # held while a statement or a transaction runs
+        self._raw = self._connect()
+
+    def _connect(self) -> "psycopg.Connection[_Row]":
+        timeout_ms = max(1, round(1e3 * self._busy_timeout_s))
+        writes = "on" if self.read_only else "off"
+        try:
+            raw: psycopg.Connection[_Row] = psycopg.connect(
+                self._conninfo,
+                autocommit=True,
+                cursor_factory=ClientCursor,
+                row_factory=_rows_of,
+                application_name="tau-live",
+            )
+            raw.execute(
+                f"set lock_timeout = {timeout_ms}; set client_min_messages = warning; "
+                f"set default_transaction_read_only = {writes}"
+            )
+        except psycopg.Error as error:
+            raise self._error_of(error) from error
+        return raw
+
+    @property
+    def raw(self) -> "psycopg.Connection[_Row]":
+        """The ``psycopg`` connection; made anew if it was lost, but not within a transaction."""
+        if self._is_closed:
+            raise StoreUnavailableError(f"store '{self.address}' cannot be used: it is closed")
+        if self._raw.closed and not self._savepoints:
+            self._raw = self._connect()
+        return self._raw
+
+    def _run(
+        self, sql: str, parameters: Parameters = (), *, mode: str = ALONE
+    ) -> "psycopg.Cursor[_Row]":
+        try:
+            if self._savepoints and not self._mode:
+                self.raw.execute(LOCKS[mode])
+                self._mode = mode
+            return self.raw.execute(rendered(sql), _bound(parameters))
+        except (psycopg.Error, ValueError, OverflowError) as error:
+            raise self._error_of(error) from error
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
+        """Run a statement and return all of its rows."""
+        with self._working:
+            rows: list[Row] = [*self._run(sql, parameters)]
+        yield_gil()
+        return rows
+
+    def stream(self, sql: str, parameters: Parameters = ()) -> Generator[Row, None, None]:
+        """Run a statement and yield its rows, within ``reading`` as they are read."""
+        if self._mode != READING:
+            yield from self.rows(sql, parameters)
+            return
+        with closing(self._cursor(sql, parameters)) as cursor:
+            yield from cursor
+
+    def column_blocks(self, sql: str, *, size: int) -> Iterator[Mapping[str, Sequence[Any]]]:
+        """Run a statement and yield its columns by name, ``size`` rows at a time, at least once."""
+        with closing(self._cursor(sql, ())) as cursor:
+            names = [column.name for column in cursor.description or ()]
+            is_first = True
+            while (block := cursor.fetchmany(size)) or is_first:
+                columns = list(zip(*block, strict=True)) or [()] * len(names)
+                yield dict(zip(names, columns, strict=True))
+                is_first = False
+
+    def _cursor(self, sql: str, parameters: Parameters) -> "ServerCursor[_Row]":
+        """Open a cursor of the server, within ``reading``."""
+        try:
+            with ClientCursor(self.raw) as client:
+                text = client.mogrify(rendered(sql), _bound(parameters))
+            cursor: ServerCursor[_Row] = ServerCursor(self.raw, "tau_live")
+            cursor.itersize = ROWS
+            cursor.execute(text.replace("%", "%%") if "%" in text else text)
+        except psycopg.Error as error:
+            raise self._error_of(error) from error
+        return cursor
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement that writes and return how many rows it changed."""
+        with self:  # alone, like every transaction: conditions hold until it is committed
+            return self._run(sql, parameters).rowcount
+
+    def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
+        """Run a statement that writes once for each of ``rows``; return how many rows changed."""
+        with self:
+            return sum([self._run(sql, row).rowcount for row in rows])
+
+    def insert(self, sql: str, rows: Iterable[Sequence[Value]]) -> int:
+        """Insert rows, given the statement that inserts one; return how many rows changed."""
+        kept = rows if isinstance(rows, list) else [*yield_between(rows)]
+        with self._working:
+            return sum(
+                [
+                    self._run(_of_rows(sql, len(some)), [*chain.from_iterable(some)]).rowcount
+                    for some in (kept[at : at + ROWS] for at in range(0, len(kept), ROWS))
+                ]
+            )
+
+    def insert_new(self, sql: str, rows: Iterable[Sequence[Value]]) -> list[int]:
+        """Insert rows that must be new; return their numbers, in their order.
+
+        Raises:
+            StoreError: One of them exists, or has a value that is not of its column's type.
+        """
+        kept = rows if isinstance(rows, list) else [*yield_between(rows)]
+        table = _table_of(sql)
+        sql = f"{sql} returning {NUMBERS[table]}"
+        numbers: list[int] = []
+        with self._working:
+            for at in range(0, len(kept), ROWS):
+                some = kept[at : at + ROWS]
+                found = self._run(_of_rows(sql, len(some)), [*chain.from_iterable(some)])
+                numbers += [row[0] for row in found]
+        if len(numbers) < len(kept):
+            raise StoreError(f"cannot store this: {table} has a row of it already")
+        return numbers
+
+    def hold(self, ids: Iterable[str]) -> None:
+        """Let nobody else change rollouts with these ids, stored or not, in this transaction.
+
+        A transaction that begins with this may run beside others that do.
+        """
+        wanted = sorted({*ids})
+        with self._working:
+            self._run("select 1", mode=BESIDE)
+            if self._mode != BESIDE or not wanted:
+                return
+            try:
+                self.raw.execute(HOLD, (wanted,))
+            except psycopg.Error as error:
+                raise self._error_of(error) from error
+
+    def take_turn(self) -> None:
+        """Let what is numbered from now on be committed in the order of its numbers."""
+        if self._mode == BESIDE:
+            self._run(TAKE_TURN)
+
+    def keep_numbers(self, tables: Iterable[str]) -> None:
+        """Number the next rows of some tables after those that were inserted with a number."""
+        for table in tables:
+            column = NUMBERS[table]
+            sequence = f"pg_get_serial_sequence('{table}', '{column}')"
+            self._run(
+                f"select setval({sequence}, greatest(nextval({sequence}), max({column}))) "
+                f"from {table} having max({column}) is not null"
+            )
+
+    def __enter__(self) -> None:
+        self._working.acquire()
+        try:
+            if self._savepoints:
+                savepoint = f"tau_live_{len(self._savepoints)}"
+                self._run(f"savepoint {savepoint}")
+                self._savepoints.append(savepoint)
+            else:
+                self._mode = ""
+                fault.point("store.begin")
+                self._savepoints.append(None)
+        except BaseException:
+            self._working.release()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        savepoint = self._savepoints[-1]
+        undo = kind is not None
+        try:
+            if not undo:
+                if savepoint is None:
+                    fault.point("store.commit")
+                if savepoint is not None:
+                    self._run(f"release {savepoint}")
+                elif self._mode:
+                    self._run("commit")
+        except BaseException:
+            undo = True
+            raise
+        finally:
+            try:
+                self._leave(savepoint, undo=undo)
+            finally:
+                self._working.release()
+        if savepoint is None and not undo:
+            fault.point("store.committed")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let all reads inside come from one state of the store."""
+        if self._savepoints:
+            yield
+            return
+        with self._working:
+            self._savepoints.append(None)
+            try:
+                self._run("select 1", mode=READING)
+                yield
+            finally:
+                self._leave(None, undo=True)
+
+    def _leave(self, savepoint: str | None, *, undo: bool) -> None:
+        if undo and self._mode and not self._raw.closed:
+            with suppress(psycopg.Error):
+                if savepoint is None:
+                    self._raw.execute("rollback")
+                else:
+                    self._raw.execute(f"rollback to {savepoint}; release {savepoint}")
+        self._savepoints.pop()
+        if savepoint is None:
+            self._mode = ""
+
+    def changed(self) -> bool:
+        """Return whether another connection may have written since the last call."""
+        return True
+
+    def stamp(self) -> object:
+        """Return a value that changes with every write, here or elsewhere (cheap)."""
+        return self.rows("select pg_current_snapshot()::text")[0][0]
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Interrupt what is read inside after so many seconds.
+
+        Raises:
+            StoreBusyError: It took longer.
+        """
+        self.raw.execute(f"set statement_timeout = {max(1, round(1e3 * seconds))}")
+        try:
+            yield
+        except StoreBusyError as error:
+            raise StoreBusyError(f"reading took longer than {seconds:g} s") from error
+        finally:
+            with suppress(psycopg.Error):
+                self.raw.execute("set statement_timeout = 0")
+
+    def another(self) -> "PostgresConnection":
+        """Open another connection to the database, which writes nothing."""
+        return PostgresConnection(
+            self._conninfo, busy_timeout_s=self._busy_timeout_s, read_only=True
+        )
+
+    def hold_still(self, timeout_s: float) -> bool:
+        """Let no statement start until ``go_on``; ``False`` if one runs for too long.
+
+        Also ``False`` in a transaction of the calling thread: a plugin may fork inside one.
+        """
+        if not self._working.acquire(timeout=timeout_s):
+            return False
+        if self._savepoints:
+            self._working.release()
+            return False
+        return True
+
+    def go_on(self) -> None:
+        """End a ``hold_still`` of the same thread."""
+        self._working.release()
+
+    def close(self) -> None:
+        """Close the connection; an open transaction is rolled back."""
+        self._is_closed = True
+        with suppress(psycopg.Error):
+            self._raw.close()
+
+    def close_inherited(self) -> None:
+        """Close the connection of a parent in a forked child, without ending the parent's.
+
+        Closing it as usual would send a farewell, and the server end the session of both.
+        """
+        with suppress(psycopg.Error, OSError):
+            os.close(self._raw.fileno())
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Never close the connection, not even at the end of the process."""
+        with suppress(ImportError, AttributeError):  # other interpreters have no reference counts
+            import ctypes
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._raw))
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._raw.pgconn))
+
+    def _error_of(self, error: Exception) -> StoreError:
+        return store_error(error, self.address)
+
+
+@cache
+def _of_rows(sql: str, size: int) -> str:
+    """Return an insert statement for several rows, given the one for a single row."""
+    match = _INTO.search(sql)
+    if match is None:
+        raise ValueError(f"expected a statement that inserts one row, got {sql!r}")
+    return sql.replace(match[2], ", ".join([match[2]] * size))
+
+
+@cache
+def _table_of(sql: str) -> str:
+    match = _INTO.search(sql)
+    return match[1] if match else ""
+
+
+def _bound(parameters: Parameters) -> dict[str, Value] | list[Value]:
+    """Return parameters as psycopg takes them."""
+    if isinstance(parameters, Mapping):
+        return {name: _plain(value) for name, value in parameters.items()}
+    return [_plain(value) for value in parameters]
+
+
+def _plain(value: Value) -> Value:
+    """Return a value as SQLite stores it: without NaN; a truth as what its column holds."""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float):
+        return None if isnan(value) else value
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def store_error(error: Exception, address: str) -> StoreError:
+    """Return our error for an error of PostgreSQL or of its client, naming the database."""
+    if isinstance(error, OverflowError):
+        return StoreError(f"store '{address}' holds no number of more than 64 bits")
+    code = getattr(error, "sqlstate", None) or ""
+    text = " ".join(str(error).strip().splitlines()[:1])
+    if code in BUSY:
+        return StoreBusyError(f"store '{address}' cannot be used: {text}")
+    if code[:2] in DATA or isinstance(error, ValueError | psycopg.DataError):
+        return StoreError(f"store '{address}' cannot store this: {text}")
+    return StoreUnavailableError(f"store '{address}' cannot be used: {text}")
+
+
+def readable(address: str) -> str:
+    """Return a connection string as an address without its password and other secrets."""
+    try:
+        parts = conninfo.conninfo_to_dict(address)
+    except psycopg.Error:
+        return "postgresql:"
+    host = parts.get("host") or parts.get("hostaddr") or "localhost"
+    port = f":{parts['port']}" if "port" in parts else ""
+    return f"postgresql://{host}{port}/{parts.get('dbname', '')}"
+
+
+def folder_of(address: str) -> Path:
+    """Return the folder for what belongs to a database on this machine, such as a kill switch."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    name = re.sub(r"[^\w.-]+", "_", address.removeprefix("postgresql://"))
+    return Path(state).expanduser() / "tau-live" / name

@@ -1,0 +1,181 @@
+"""The schema in PostgreSQL: SQLite's tables and indexes, and what its triggers and views do."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from functools import cache
+
+from tau_live.store.postgres.dialect import FUNCTIONS, table_of
+from tau_live.store.sqlite.schema import WHOLE_SCHEMA
+
+VERSION = 1
+"""The schema's, in ``schema_version``."""
+
+LEFT_OUT = frozenset({"status_counts", "counters", "seals"})
+"""Tables of SQLite that are others here."""
+
+OWN: Sequence[str] = (
+    'create table ids (rollout_id text collate "C" primary key)',
+    """
+    create table status_shards (
+        status text collate "C" not null, shard integer not null, total bigint not null,
+        primary key (status, shard)
+    )
+    """,
+    """
+    create view status_counts as
+    select known.status, coalesce(sum(status_shards.total), 0)::bigint as total
+    from unnest(array['queuing', 'preparing', 'running', 'requeuing', 'failed', 'succeeded',
+        'cancelled']) as known (status)
+    left join status_shards on status_shards.status = known.status group by known.status
+    """,
+    """
+    create table counter_shards (
+        name text collate "C" not null, shard integer not null, value bigint not null,
+        primary key (name, shard)
+    )
+    """,
+    """
+    create view counters as
+    select name, sum(value)::bigint as value from counter_shards group by name
+    """,
+    """
+    create function count_statuses() returns trigger language plpgsql as $$
+    begin
+        if tg_op = 'INSERT' then
+            insert into status_shards as known
+            select status, pg_backend_pid() % 64, count(*) from added group by status
+            on conflict (status, shard) do update set total = known.total + excluded.total;
+        elsif tg_op = 'DELETE' then
+            insert into status_shards as known
+            select status, pg_backend_pid() % 64, -count(*) from removed group by status
+            on conflict (status, shard) do update set total = known.total + excluded.total;
+        else
+            insert into status_shards as known
+            select status, pg_backend_pid() % 64, sum(by) from (
+                select status, 1 as by from added union all select status, -1 from removed
+            ) as moved group by status having sum(by) <> 0
+            on conflict (status, shard) do update set total = known.total + excluded.total;
+        end if;
+        return null;
+    end $$
+    """,
+    """
+    create trigger rollouts_counted_in after insert on rollouts
+    referencing new table as added for each statement execute function count_statuses()
+    """,
+    """
+    create trigger rollouts_counted_out after delete on rollouts
+    referencing old table as removed for each statement execute function count_statuses()
+    """,
+    """
+    create trigger rollouts_counted_on after update on rollouts
+    referencing new table as added old table as removed
+    for each statement execute function count_statuses()
+    """,
+    """
+    create function time_queue() returns trigger language plpgsql as $$
+    begin
+        insert into queue_times values (new.rollout_seq, new.at) on conflict do nothing;
+        return null;
+    end $$
+    """,
+    """
+    create trigger queue_timed after insert on queue for each row execute function time_queue()
+    """,
+    """
+    create view spans as
+    select
+        recorded_spans.seq as seq, rollout_seq, attempt, span_id,
+        coalesce(parent_span_id, rollout_id || ':attempt-' || attempt) as parent_span_id,
+        kind, recorded_spans.name as name, recorded_spans.status as status, attributes,
+        recorded_spans.started_at as started_at, recorded_spans.ended_at as ended_at, reported,
+        rollout_id, null::bigint as ordinal
+    from recorded_spans join rollouts on rollouts.seq = rollout_seq
+    union all
+    select
+        0, rollout_seq, number, rollout_id || ':attempt-' || number, null, 'run',
+        coalesce(nullif(name, ''), 'run'),
+        case
+            when attempts.status = 'succeeded' then 'ok'
+            when attempts.status not in ('failed', 'timeout', 'unresponsive') then 'unknown'
+            when rollouts.status = 'cancelled' and number = attempt_count then 'cancelled'
+            else 'error'
+        end,
+        case
+            when error_message is null
+            then '{"attempt_status":' || to_json(attempts.status) || '}'
+            else '{"attempt_status":' || to_json(attempts.status)
+                || ',"error":{"message":' || to_json(error_message) || '}}'
+        end,
+        attempts.started_at, attempts.ended_at,
+        case when attempts.ended_at is null then 1 else 3 end,
+        rollout_id, 0
+    from attempts join rollouts on rollouts.seq = rollout_seq
+    union all
+    select
+        0, rollout_seq, attempt,
+        rollout_id || ':attempt-' || attempt || ':decision-' || ordinal,
+        rollout_id || ':attempt-' || attempt, 'decision', point, 'ok',
+        json_strip_nulls(json_build_object(
+            'applied', applied, 'chosen', chosen, 'default', default_option,
+            'source', source, 'why_not', why_not,
+            'propensity', case when propensity between 0 and 1
+                then round(propensity::numeric, 12)::float8 end,
+            'policy_version', policy_version, 'arm', arm
+        ))::text,
+        at - latency_us / 1e6, at, 3, rollout_id, ordinal
+    from decisions join rollouts on rollouts.seq = rollout_seq
+    """,
+    "insert into sequences values ('policy', 0), ('ready', 0), ('lease', 0)",
+    """
+    insert into revisions values ('gate', 0), ('pauses', 0), ('policies', 0), ('trials', 0),
+    ('prompts', 0)
+    """,
+    """
+    create function revise() returns trigger language plpgsql as $$
+    begin
+        update revisions set revision = revision + 1 where topic = tg_argv[0];
+        return null;
+    end $$
+    """,
+    "create table schema_version (version integer not null)",
+    f"insert into schema_version values ({VERSION})",
+)
+"""What SQLite's schema has in another form."""
+
+TOPICS = {
+    "gate": "gate", "pauses": "pauses", "in_service": "policies", "trials": "trials",
+    "candidates": "prompts", "resources": "prompts",
+}  # fmt: skip
+
+
+@cache
+def statements() -> Sequence[str]:
+    """Return the statements that make the schema."""
+    with closing(sqlite3.connect(":memory:")) as raw:
+        for statement in WHOLE_SCHEMA:
+            raw.execute(statement)
+        found = raw.execute(
+            "select type, name, sql from sqlite_master where sql is not null order by rowid"
+        ).fetchall()
+    tables = {
+        name: table_of(sql)
+        for kind, name, sql in found
+        if kind == "table" and name not in LEFT_OUT and not name.startswith(("sqlite_", "_"))
+    }
+    indexes = [sql for kind, _, sql in found if kind == "index"]
+    revised = [
+        f"create trigger {table}_revised after insert or update or delete on {table} "
+        f"for each statement execute function revise('{topic}')"
+        for table, topic in TOPICS.items()
+    ]
+    return (*FUNCTIONS, *_ordered(tables), *indexes, *OWN, *revised)
+
+
+def _ordered(tables: dict[str, str]) -> list[str]:
+    """Return the statements of tables, each after those that it refers to."""
+    known = [sql for sql in tables.values() if "references" not in sql]
+    for of in ("rollouts", "optimizations", "attempts"):
+        known += [sql for sql in tables.values() if f"references {of}" in sql]
+    return known

@@ -1,0 +1,153 @@
+"""A store in a PostgreSQL database, which processes of many machines share."""
+
+from collections.abc import Iterator, Sequence
+
+import psycopg
+
+from tau_live.core.errors import StoreVersionError
+from tau_live.store.postgres.connection import PostgresConnection, store_error
+from tau_live.store.postgres.schema import VERSION, statements
+from tau_live.store.retention import Size
+from tau_live.store.sealing import DIGEST_BYTES, ChainStart, Finding, Head, Sealer, Seals
+from tau_live.store.sql.retention import Retention
+from tau_live.store.sql.store import Store
+
+MAKING = 0x7461754C
+"""The lock of whoever makes the schema."""
+
+SIZE = """
+select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class
+where relkind in ('r', 'm')
+and relnamespace = (select relnamespace from pg_class where oid = 'rollouts'::regclass)
+"""
+
+
+class PostgresRetention(Retention):
+    """Retention in a database, whose server gives space back by itself."""
+
+    def size(self) -> Size:
+        """Return the size of the store; takes the same time whatever it is."""
+        return Size(
+            rollouts=self._connection.count("select coalesce(sum(total), 0) from status_counts"),
+            used_bytes=self._connection.count(SIZE),
+            free_bytes=0,
+        )
+
+
+class NoSeals(Seals):
+    """No chain: rows in a database are not sealed yet."""
+
+    def head(self) -> Head:
+        """Return the end of the chain."""
+        return Head(0, "0" * 2 * DIGEST_BYTES, "")
+
+    def count(self) -> int:
+        """Return how many seals there are."""
+        return 0
+
+    def count_without(self, sealer: Sealer) -> int:  # noqa: ARG002
+        """Return how many seals were made without this key."""
+        return 0
+
+    def link_at(self, place: int) -> str | None:  # noqa: ARG002
+        """Return the link at a place; ``None`` if it was pruned, or is not made yet."""
+        return None
+
+    def newest_place(self, table: str, rows: Sequence[int]) -> int:  # noqa: ARG002
+        """Return the place of the newest seal of some rows of a table; 0 without any."""
+        return 0
+
+    def broken_links(
+        self,
+        sealer: Sealer,  # noqa: ARG002
+        *,
+        start: ChainStart | None = None,  # noqa: ARG002
+    ) -> Iterator[Finding | None]:
+        """Yield the finding of each seal in order."""
+        yield from ()
+
+    def changed_rows(self, table: str) -> Iterator[Finding]:  # noqa: ARG002
+        """Yield every row of a table that was edited, removed or added by others."""
+        yield from ()
+
+    def contradictions(self) -> Iterator[Finding]:
+        """Yield every row outside the seals that cannot be what tau-live stored."""
+        yield from ()
+
+    def foreign_schema(self) -> Iterator[Finding]:
+        """Yield every table, trigger, view and index that differs from tau-live's schema."""
+        yield from ()
+
+    def prune(self, gone: int) -> int:  # noqa: ARG002
+        """Delete the beginning of the chain after ``gone`` rows were; return how many seals."""
+        return 0
+
+    def keep_restored(self, ready_seq: int) -> None:
+        """Seal the ``ready_seq`` that restoring has reached."""
+
+
+class PostgresStore(Store):
+    """One open store in a database, for one thread."""
+
+    @classmethod
+    def open(
+        cls, conninfo: str, *, busy_timeout_s: float = 5.0, read_only: bool = False
+    ) -> "PostgresStore":
+        """Open a store; the tables are made in an empty schema, the first of the search path.
+
+        Args:
+            conninfo: A connection string, as an address or in the form ``key=value``.
+            busy_timeout_s: Seconds to wait for other processes' transactions.
+            read_only: Whether nothing can be written.
+
+        Raises:
+            StoreUnavailableError: It cannot be reached, or is not a store.
+            StoreVersionError: It was written by a newer tau-live.
+        """
+        connection = PostgresConnection(
+            conninfo, busy_timeout_s=busy_timeout_s, read_only=read_only
+        )
+        try:
+            _make(connection)
+            return cls(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        seals = NoSeals()
+        super().__init__(connection, seals=seals, retention=PostgresRetention(connection, seals))
+
+
+def _make(connection: PostgresConnection) -> None:
+    """Make the schema, unless it is there.
+
+    Raises:
+        StoreUnavailableError: It is not there, and cannot be made.
+        StoreVersionError: It was made by a newer tau-live.
+    """
+    raw = connection.raw
+    try:
+        if not _is_made(connection):
+            if connection.read_only:
+                raise StoreVersionError(
+                    f"store '{connection.address}' is empty: `tau-live store create` makes it"
+                )
+            with raw.transaction():
+                raw.execute(f"select pg_advisory_xact_lock({MAKING})")
+                if not _is_made(connection):  # another process was quicker
+                    for statement in statements():
+                        raw.execute(statement)
+        version = connection.count("select version from schema_version")
+    except psycopg.Error as error:
+        raise store_error(error, connection.address) from error
+    if version > VERSION:
+        raise StoreVersionError(
+            f"store '{connection.address}' has schema {version}, this tau-live knows {VERSION}: "
+            "install a newer tau-live"
+        )
+
+
+def _is_made(connection: PostgresConnection) -> bool:
+    [row] = connection.raw.execute("select to_regclass('schema_version') is not null")
+    return bool(row[0])

@@ -1,0 +1,1 @@
+"""The roles of a store, in SQL: the same in every database."""

@@ -1,0 +1,117 @@
+"""A real PostgreSQL server for tests: in a folder of its own, reached by its socket alone."""
+
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tau_live.store.opening import open_at
+
+TEMPLATE = "tau_live_template"
+
+_numbers = count()
+
+
+def programs() -> Path | None:
+    """Return the folder of the server's programs; ``None`` where it is not installed."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).parent
+    return next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
+
+
+def why_absent() -> str | None:
+    """Return why there is no server here; ``None`` if there can be one."""
+    if programs() is None:
+        return "no PostgreSQL server here: install Debian's postgresql"
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        return "no psycopg here: `pip install 'tau-live[postgres]'`"
+    return None
+
+
+needs_postgres = pytest.mark.skipif(why_absent() is not None, reason=why_absent() or "")
+
+
+class Server:
+    """A server in a folder of its own, which is removed with it.
+
+    Attributes:
+        folder: The folder of its socket.
+        data: The folder of its databases.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # sockets have short paths
+        self.data = self.folder / "data"
+        if os.getuid() == 0:
+            shutil.chown(self.folder, "postgres", "postgres")
+        self.run("initdb", "-U", "tau", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"-k {self.folder} -c listen_addresses= -c max_connections=200"
+        log = str(self.folder / "log")
+        self.run("pg_ctl", "start", "--wait", "--log", log, "--options", options)
+
+    def stop(self, how: str = "immediate") -> None:
+        """Stop it; ``immediate`` is as if it were killed."""
+        self.run("pg_ctl", "stop", "--mode", how)
+
+    def remove(self) -> None:
+        """Stop it and remove its folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of its programs; not as root, which the server refuses."""
+        folder = programs()
+        assert folder is not None
+        command: Sequence[str] = [str(folder / program), "--pgdata", str(self.data), *arguments]
+        if os.getuid() == 0:
+            own = ("--reuid=postgres", "--regid=postgres", "--clear-groups")
+            command = ["setpriv", *own, *command]
+        done = subprocess.run(
+            command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert done.returncode == 0, done.stderr
+
+    def address(self, database: str) -> str:
+        """Return the address of a database."""
+        return f"postgresql://tau@/{database}?host={self.folder}"
+
+    def new_database(self, *, empty: bool = False) -> str:
+        """Make a database, with the tables of a store unless it is ``empty``; its address."""
+        import psycopg
+
+        name = f"case_{next(_numbers)}"
+        template = "template0" if empty else TEMPLATE
+        with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
+            if not empty and not _is_there(connection, TEMPLATE):
+                connection.execute(f"create database {TEMPLATE}")
+                open_at(self.address(TEMPLATE)).close()
+            connection.execute(f"create database {name} template {template}")
+        return self.address(name)
+
+
+def _is_there(connection: Any, database: str) -> bool:
+    found = connection.execute("select 1 from pg_database where datname = %s", (database,))
+    return found.fetchone() is not None
+
+
+@cache
+def server() -> Server:
+    """Return the server of this process, started when it is first needed."""
+    started = Server()
+    atexit.register(started.remove)
+    return started
