@@ -5,7 +5,6 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
-from itertools import chain
 from math import isnan
 from pathlib import Path
 from threading import RLock
@@ -22,8 +21,12 @@ from tau_live.core.errors import (
     suppress,
 )
 from tau_live.rl.throttle import yield_between, yield_gil
-from tau_live.store.postgres.dialect import MEMBERS, rendered
+from tau_live.store.postgres.dialect import BOOLEANS, MEMBERS, rendered
+from tau_live.store.postgres.schema import POINTS, Numbered, arrays_of, kinds_of, numbering
+from tau_live.store.sql.batch import ASSIGN
+from tau_live.store.sql.columns import as_stored, into
 from tau_live.store.sql.connection import Connection, Parameters, Row, Value
+from tau_live.store.sql.rows import INSERT_REWARD
 
 BUSY = ("40001", "40P01", "55P03", "57014")
 """Errors of a transaction that was in another's way, or waited for too long for it."""
@@ -41,7 +44,7 @@ NUMBERS: Mapping[str, str] = {
 """The column that numbers the rows of a table."""
 
 HOLD = """
-insert into ids select unnest(%s::text[]) on conflict (rollout_id)
+insert into ids select unnest(%b::text[]) on conflict (rollout_id)
 do update set rollout_id = excluded.rollout_id where false
 """
 """Locks the row of each id, which is made where there is none; no row is written anew."""
@@ -55,8 +58,6 @@ LOCKS = {
 """How a transaction begins, by its mode."""
 
 TAKE_TURN = "select pg_advisory_xact_lock('ready_points'::regclass::oid::bigint)"
-
-_INTO = re.compile(r"insert into (\w+) \([\w\s,]+\) values (\((?:\?, )*\?\))")
 
 
 class _Row(tuple[Any, ...]):
@@ -110,6 +111,7 @@ class PostgresConnection(Connection):
         self._busy_timeout_s = busy_timeout_s
         self._savepoints: list[str | None] = []  # the outermost transaction is ``None``
         self._is_closed = False
+        self._last: Sequence[object] | None = None  # what is numbered at the commit
         self._mode = ""  # of the transaction; empty until its first statement
         self._working = RLock()  # held while a statement or a transaction runs
         self._raw = self._connect()
@@ -127,7 +129,8 @@ class PostgresConnection(Connection):
             )
             raw.execute(
                 f"set lock_timeout = {timeout_ms}; set client_min_messages = warning; "
-                f"set default_transaction_read_only = {writes}"
+                f"set default_transaction_read_only = {writes}; "
+                "set enable_seqscan = off"  # a plan made while a table was empty is kept
             )
         except psycopg.Error as error:
             raise self._error_of(error) from error
@@ -146,12 +149,16 @@ class PostgresConnection(Connection):
         self, sql: str, parameters: Parameters = (), *, mode: str = ALONE
     ) -> "psycopg.Cursor[_Row]":
         try:
-            if self._savepoints and not self._mode:
-                self.raw.execute(LOCKS[mode])
-                self._mode = mode
+            self._open(mode)
             return self.raw.execute(rendered(sql), _bound(parameters))
         except (psycopg.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
+
+    def _open(self, mode: str) -> None:
+        """Begin the transaction, if this is its first statement."""
+        if self._savepoints and not self._mode:
+            self.raw.execute(LOCKS[mode])
+            self._mode = mode
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Run a statement and return all of its rows."""
@@ -192,24 +199,21 @@ class PostgresConnection(Connection):
 
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement that writes and return how many rows it changed."""
+        with self._working:
+            if self._savepoints:
+                return self._run(sql, parameters).rowcount
         with self:  # alone, like every transaction: conditions hold until it is committed
             return self._run(sql, parameters).rowcount
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run a statement that writes once for each of ``rows``; return how many rows changed."""
         with self:
-            return sum([self._run(sql, row).rowcount for row in rows])
+            return sum([self.change(sql, row) for row in rows])
 
     def insert(self, sql: str, rows: Iterable[Sequence[Value]]) -> int:
         """Insert rows, given the statement that inserts one; return how many rows changed."""
-        kept = rows if isinstance(rows, list) else [*yield_between(rows)]
         with self._working:
-            return sum(
-                [
-                    self._run(_of_rows(sql, len(some)), [*chain.from_iterable(some)]).rowcount
-                    for some in (kept[at : at + ROWS] for at in range(0, len(kept), ROWS))
-                ]
-            )
+            return sum([cursor.rowcount for cursor in self._insert(sql, rows)])
 
     def insert_new(self, sql: str, rows: Iterable[Sequence[Value]]) -> list[int]:
         """Insert rows that must be new; return their numbers, in their order.
@@ -217,18 +221,64 @@ class PostgresConnection(Connection):
         Raises:
             StoreError: One of them exists, or has a value that is not of its column's type.
         """
+        table, _, _ = into(sql)
         kept = rows if isinstance(rows, list) else [*yield_between(rows)]
-        table = _table_of(sql)
-        sql = f"{sql} returning {NUMBERS[table]}"
-        numbers: list[int] = []
         with self._working:
-            for at in range(0, len(kept), ROWS):
-                some = kept[at : at + ROWS]
-                found = self._run(_of_rows(sql, len(some)), [*chain.from_iterable(some)])
-                numbers += [row[0] for row in found]
+            cursors = self._insert(f"{sql} returning {NUMBERS[table]}", kept)
+            numbers = [row[0] for cursor in cursors for row in cursor]
         if len(numbers) < len(kept):
             raise StoreError(f"cannot store this: {table} has a row of it already")
         return numbers
+
+    def _insert(
+        self, sql: str, rows: Iterable[Sequence[Value]]
+    ) -> "Iterator[psycopg.Cursor[_Row]]":
+        """Insert blocks of rows as arrays."""
+        kept = rows if isinstance(rows, list) else [*yield_between(rows)]
+        for at in range(0, len(kept), ROWS):
+            yield self._bind(arrays_of(sql), columns_of(sql, kept[at : at + ROWS]))
+            yield_gil()
+
+    def _bind(self, sql: str, values: Sequence[object]) -> "psycopg.Cursor[_Row]":
+        """Run a statement of PostgreSQL's whose values are bound in binary; it is prepared."""
+        try:
+            self._open(ALONE)
+            return psycopg.Cursor(self.raw).execute(sql, values)
+        except (psycopg.Error, ValueError, OverflowError) as error:
+            raise self._error_of(error) from error
+
+    def rows_bound(self, sql: str, values: Sequence[object]) -> list[Row]:
+        """Run a statement of PostgreSQL's, with values bound in binary; return its rows."""
+        with self._working:
+            rows: list[Row] = [*self._bind(sql, values)]
+        yield_gil()
+        return rows
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the transaction runs beside others."""
+        return self._mode == BESIDE
+
+    def number(self, rows: Numbered) -> int:
+        """Number the rows of a batch, in its turn; return the first ``ready_seq``."""
+        first = self.rows_bound(numbering(), _arrays_of(rows))[0][0]
+        return 0 if first is None else int(first)
+
+    def number_at_commit(self, rows: Numbered) -> None:
+        """Number the rows of a batch in the same flush as the commit."""
+        self._last = _arrays_of(rows)
+
+    def _commit(self) -> None:
+        last, self._last = self._last, None
+        if last is None:
+            self._run("commit")
+            return
+        try:
+            with self.raw.pipeline():
+                psycopg.Cursor(self.raw).execute(numbering(), last)
+                psycopg.Cursor(self.raw).execute("commit")
+        except (psycopg.Error, ValueError, OverflowError) as error:
+            raise self._error_of(error) from error
 
     def hold(self, ids: Iterable[str]) -> None:
         """Let nobody else change rollouts with these ids, stored or not, in this transaction.
@@ -237,11 +287,10 @@ class PostgresConnection(Connection):
         """
         wanted = sorted({*ids})
         with self._working:
-            self._run("select 1", mode=BESIDE)
-            if self._mode != BESIDE or not wanted:
-                return
             try:
-                self.raw.execute(HOLD, (wanted,))
+                self._open(BESIDE)
+                if self._mode == BESIDE and wanted:
+                    psycopg.Cursor(self.raw).execute(HOLD, (wanted,))
             except psycopg.Error as error:
                 raise self._error_of(error) from error
 
@@ -285,7 +334,7 @@ class PostgresConnection(Connection):
                 if savepoint is not None:
                     self._run(f"release {savepoint}")
                 elif self._mode:
-                    self._run("commit")
+                    self._commit()
         except BaseException:
             undo = True
             raise
@@ -320,7 +369,7 @@ class PostgresConnection(Connection):
                     self._raw.execute(f"rollback to {savepoint}; release {savepoint}")
         self._savepoints.pop()
         if savepoint is None:
-            self._mode = ""
+            self._mode, self._last = "", None
 
     def changed(self) -> bool:
         """Return whether another connection may have written since the last call."""
@@ -395,19 +444,25 @@ class PostgresConnection(Connection):
         return store_error(error, self.address)
 
 
-@cache
-def _of_rows(sql: str, size: int) -> str:
-    """Return an insert statement for several rows, given the one for a single row."""
-    match = _INTO.search(sql)
-    if match is None:
-        raise ValueError(f"expected a statement that inserts one row, got {sql!r}")
-    return sql.replace(match[2], ", ".join([match[2]] * size))
+def columns_of(sql: str, rows: Sequence[Sequence[Value]]) -> list[Sequence[object]]:
+    """Return the columns of the rows that a statement inserts, as they are stored."""
+    table, names, _ = into(sql)
+    kinds = kinds_of(table)
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return [
+        truths(column) if (table, name) in BOOLEANS else [*as_stored(column, kinds[name])]
+        for name, column in zip(names, columns, strict=True)
+    ]
 
 
-@cache
-def _table_of(sql: str) -> str:
-    match = _INTO.search(sql)
-    return match[1] if match else ""
+def _arrays_of(rows: Numbered) -> Sequence[object]:
+    statements = (POINTS, rows.points), (ASSIGN, rows.arms), (INSERT_REWARD, rows.rewards)
+    return [[*rows.ready], *(array for one in statements for array in columns_of(*one))]
+
+
+def truths(column: Sequence[Value]) -> list[bool | None]:
+    """Return numbers as truths."""
+    return [None if value is None else bool(value) for value in column]
 
 
 def _bound(parameters: Parameters) -> dict[str, Value] | list[Value]:

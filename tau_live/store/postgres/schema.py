@@ -1,11 +1,16 @@
 """The schema in PostgreSQL: SQLite's tables and indexes, and what its triggers and views do."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cache
+from typing import NamedTuple
 
-from tau_live.store.postgres.dialect import FUNCTIONS, table_of
+from tau_live.store.postgres.dialect import BOOLEANS, FUNCTIONS, TYPES, rendered, table_of
+from tau_live.store.sql.batch import ASSIGN
+from tau_live.store.sql.columns import into
+from tau_live.store.sql.connection import Value
+from tau_live.store.sql.rows import INSERT_REWARD
 from tau_live.store.sqlite.schema import WHOLE_SCHEMA
 
 VERSION = 1
@@ -13,6 +18,81 @@ VERSION = 1
 
 LEFT_OUT = frozenset({"status_counts", "counters", "seals"})
 """Tables of SQLite that are others here."""
+
+
+class Numbered(NamedTuple):
+    """The rows that a batch numbers at its end.
+
+    Attributes:
+        ready: The ``seq`` of each rollout that became ready, in the order in which they did.
+        points: Such a rollout, and a point of it.
+        arms: The parameters of ``ASSIGN``.
+        rewards: Those of ``INSERT_REWARD``.
+    """
+
+    ready: Sequence[int]
+    points: Sequence[Sequence[Value]]
+    arms: Sequence[Sequence[Value]]
+    rewards: Sequence[Sequence[Value]]
+
+
+POINTS = "insert into ready_points (rollout_seq, point) values (?, ?)"
+
+
+def types_of(sql: str) -> Sequence[str]:
+    """Return the types of the values that an insert statement takes."""
+    table, names, _ = into(sql)
+    kinds = kinds_of(table)
+    return [
+        "boolean"
+        if (table, name) in BOOLEANS
+        else TYPES[kinds[name].lower()].partition(" collate")[0]
+        for name in names
+    ]
+
+
+@cache
+def number_rows() -> str:
+    """Return the statement that makes the function by which a batch is numbered, in its turn.
+
+    It takes an array for each column of ``Numbered``, and returns the first ``ready_seq``.
+    """
+    points, arms, rewards = map(types_of, (POINTS, ASSIGN, INSERT_REWARD))
+    types = ["bigint", *points, *arms, *rewards]
+    at = iter(range(2, 2 + len(types)))
+    pointed, assigned, rewarded = (
+        ", ".join(f"${next(at)}" for _ in some) for some in (points, arms, rewards)
+    )
+    before = {sql: sql.split(" values ")[0] for sql in (ASSIGN, INSERT_REWARD)}
+    return f"""
+    create function number_rows({", ".join(f"{type_}[]" for type_ in types)}) returns bigint
+    language plpgsql as $$
+    declare
+        first bigint;
+    begin
+        perform pg_advisory_xact_lock('ready_points'::regclass::oid::bigint);
+        if cardinality($1) > 0 then
+            update sequences set value = value + cardinality($1) where name = 'ready'
+            returning value - cardinality($1) + 1 into first;
+            update rollouts set ready_seq = first + place - 1
+            from unnest($1) with ordinality as became (key, place) where seq = became.key;
+            insert into ready_points (rollout_seq, point, ready_seq)
+            select became.key, became.point, first + array_position($1, became.key) - 1
+            from unnest({pointed}) as became (key, point)
+            on conflict (rollout_seq, point) do nothing;
+        end if;
+        {before[ASSIGN]} select * from unnest({assigned});
+        {before[INSERT_REWARD]} select * from unnest({rewarded});
+        return first;
+    end $$
+    """
+
+
+OF_ROLLOUTS = (
+    *("attempts", "recorded_spans", "decisions", "arms", "ready_points", "awaiting", "names"),
+    *("queue", "queue_times"),
+)
+"""The tables of rows that go with their rollout."""
 
 OWN: Sequence[str] = (
     'create table ids (rollout_id text collate "C" primary key)',
@@ -72,6 +152,22 @@ OWN: Sequence[str] = (
     create trigger rollouts_counted_on after update on rollouts
     referencing new table as added old table as removed
     for each statement execute function count_statuses()
+    """,
+    f"""
+    create function forget_rollouts() returns trigger language plpgsql as $$
+    begin
+        {
+        " ".join(
+            f"delete from {table} using removed where rollout_seq = removed.seq;"
+            for table in OF_ROLLOUTS
+        )
+    }
+        return null;
+    end $$
+    """,
+    """
+    create trigger rollouts_forgotten after delete on rollouts
+    referencing old table as removed for each statement execute function forget_rollouts()
     """,
     """
     create function time_queue() returns trigger language plpgsql as $$
@@ -151,11 +247,25 @@ TOPICS = {
 
 
 @cache
+def arrays_of(sql: str) -> str:
+    """Return the statement that inserts rows given as arrays, one for each column."""
+    _, _, row = into(sql)
+    arrays = ", ".join(f"%b::{type_}[]" for type_ in types_of(sql))
+    before, after = sql.split(f"values {row}")
+    return f"{rendered(before)} select * from unnest({arrays}) {rendered(after)}"
+
+
+@cache
+def numbering() -> str:
+    """Return the statement that numbers the rows of a batch."""
+    types = ["bigint", *types_of(POINTS), *types_of(ASSIGN), *types_of(INSERT_REWARD)]
+    return f"select number_rows({', '.join(f'%b::{type_}[]' for type_ in types)})"
+
+
+@cache
 def statements() -> Sequence[str]:
     """Return the statements that make the schema."""
-    with closing(sqlite3.connect(":memory:")) as raw:
-        for statement in WHOLE_SCHEMA:
-            raw.execute(statement)
+    with closing(_in_sqlite()) as raw:
         found = raw.execute(
             "select type, name, sql from sqlite_master where sql is not null order by rowid"
         ).fetchall()
@@ -170,12 +280,23 @@ def statements() -> Sequence[str]:
         f"for each statement execute function revise('{topic}')"
         for table, topic in TOPICS.items()
     ]
-    return (*FUNCTIONS, *_ordered(tables), *indexes, *OWN, *revised)
+    return (*FUNCTIONS, *_ordered(tables), *indexes, *OWN, number_rows(), *revised)
 
 
 def _ordered(tables: dict[str, str]) -> list[str]:
     """Return the statements of tables, each after those that it refers to."""
-    known = [sql for sql in tables.values() if "references" not in sql]
-    for of in ("rollouts", "optimizations", "attempts"):
-        known += [sql for sql in tables.values() if f"references {of}" in sql]
-    return known
+    return sorted(tables.values(), key=lambda sql: "references" in sql)
+
+
+@cache
+def kinds_of(table: str) -> Mapping[str, str]:
+    """Return the type in SQLite of each column of a table."""
+    with closing(_in_sqlite()) as raw:
+        return {row[1]: row[2] for row in raw.execute(f"pragma table_info({table})")}
+
+
+def _in_sqlite() -> sqlite3.Connection:
+    raw = sqlite3.connect(":memory:")
+    for statement in WHOLE_SCHEMA:
+        raw.execute(statement)
+    return raw

@@ -1,14 +1,17 @@
 """A store in a PostgreSQL database, which processes of many machines share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import psycopg
 
 from tau_live.core.errors import StoreVersionError
+from tau_live.store.postgres.batch import PostgresBatch
 from tau_live.store.postgres.connection import PostgresConnection, store_error
 from tau_live.store.postgres.schema import VERSION, statements
 from tau_live.store.retention import Size
 from tau_live.store.sealing import DIGEST_BYTES, ChainStart, Finding, Head, Sealer, Seals
+from tau_live.store.sql.batch import Batch
 from tau_live.store.sql.retention import Retention
 from tau_live.store.sql.store import Store
 
@@ -113,6 +116,12 @@ class PostgresStore(Store):
         except BaseException:
             connection.close()
             raise
+
+    _connection: PostgresConnection
+
+    def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
+        """Open a batch, inside a transaction; see ``Store.batch``."""
+        return PostgresBatch(self._connection, ids)
 
     def __init__(self, connection: PostgresConnection) -> None:
         seals = NoSeals()

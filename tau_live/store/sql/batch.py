@@ -772,8 +772,18 @@ class Batch(AbstractContextManager["Batch"]):
         self._connection.take_turn()
         self._number()
         self._write_rollouts(states)
-        self._write_own(states)
-        self._write_rewards()
+        for sql, block in self._own_rows(states).items():
+            is_new = sql in (INSERT_DECISION, ASSIGN)
+            store = self._connection.insert_new if is_new else self._connection.insert
+            store(sql, block)
+        self._write_waiting(states)
+        rewards = self._write_rewards()
+        if rewards:
+            self._connection.insert_new(INSERT_REWARD, rewards)
+        self._write_others()
+
+    def _write_others(self) -> None:
+        """Write other ids of rollouts, and counts."""
         if self._names:
             names, self._names = self._names, {}
             rows = [(name, self._state(id_).seq) for name, ids in names.items() for id_ in ids]
@@ -823,38 +833,36 @@ class Batch(AbstractContextManager["Batch"]):
                 state.seq = seq
                 state.rollout = replace(state.rollout, seq=seq)
 
-    def _write_own(self, states: Sequence[RolloutState]) -> None:
-        rows: Mapping[str, list[Sequence[Value]]] = {sql: [] for sql in OWN}
+    def _own_rows(self, states: Sequence[RolloutState]) -> dict[str, list[Sequence[Value]]]:
+        """Return the rows of rollouts by the statement that inserts one, if there are any."""
+        rows: dict[str, list[Sequence[Value]]] = {sql: [] for sql in OWN}
         for state in states:
             _add_rows(rows, state)
             yield_gil()
-        for sql, block in rows.items():
-            if block:
-                is_new = sql in (INSERT_DECISION, ASSIGN)
-                store = self._connection.insert_new if is_new else self._connection.insert
-                store(sql, block)
+        return {sql: block for sql, block in rows.items() if block}
+
+    def _write_waiting(self, states: Sequence[RolloutState]) -> None:
+        """Write what rollouts wait for: their reward, or a worker."""
+        connection, awaiting = self._connection, list[Sequence[Value]]()
         for state in states:
-            self._write_waiting(state)
+            if state.until != state.stored_until:
+                if state.until is None:
+                    connection.change("delete from awaiting where rollout_seq = ?", (state.seq,))
+                else:
+                    awaiting.append((state.seq, state.until))
+            if state.unqueued:
+                connection.change("delete from queue where rollout_seq = ?", (state.seq,))
+            if state.queued_at is not None:
+                connection.change(
+                    WRITE_QUEUE, (state.seq, state.queued_at, state.rollout.queue, state.due_at)
+                )
+            if state.freed is not None:
+                rollout_id = state.rollout.rollout_id
+                connection.change(FREE_WORKER, (state.freed, state.freed_at, rollout_id))
+        connection.insert(WRITE_AWAITING, awaiting)
 
-    def _write_waiting(self, state: RolloutState) -> None:
-        """Write what a rollout waits for: its reward, or a worker."""
-        connection = self._connection
-        if state.until != state.stored_until:
-            if state.until is None:
-                connection.change("delete from awaiting where rollout_seq = ?", (state.seq,))
-            else:
-                connection.change(WRITE_AWAITING, (state.seq, state.until))
-        if state.unqueued:
-            connection.change("delete from queue where rollout_seq = ?", (state.seq,))
-        if state.queued_at is not None:
-            connection.change(
-                WRITE_QUEUE, (state.seq, state.queued_at, state.rollout.queue, state.due_at)
-            )
-        if state.freed is not None:
-            rollout_id = state.rollout.rollout_id
-            connection.change(FREE_WORKER, (state.freed, state.freed_at, rollout_id))
-
-    def _write_rewards(self) -> None:
+    def _write_rewards(self) -> list[Sequence[Value]]:
+        """Write changes of rewards; return the rows of those to be inserted."""
         connection = self._connection
         new: list[Sequence[Value]] = []
         for rollout_id, state in self._rewards.items():
@@ -866,8 +874,7 @@ class Batch(AbstractContextManager["Batch"]):
                     (state.rewards[key].at, rollout_id, *key),
                 )
             new += [values_of_reward(state.rewards[key]) for key in state.new]
-        if new:
-            connection.insert_new(INSERT_REWARD, new)
+        return new
 
 
 def _add_rows(rows: Mapping[str, list[Sequence[Value]]], state: RolloutState) -> None:

@@ -1,17 +1,16 @@
 """Inserts many rows by few statements, and seals them at once."""
 
-import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain, compress
 from itertools import count as counted_from
-from math import isfinite, isnan
 
 from tau_live.core.errors import StoreError
 from tau_live.rl.throttle import yield_between, yield_gil
 from tau_live.store.sealing import SEALED, Sealer, digests_of
+from tau_live.store.sql.columns import as_stored, into
 from tau_live.store.sql.connection import Connection, Value
 from tau_live.store.sqlite.sealing import AT_ONCE, LAST
 
@@ -34,26 +33,6 @@ MANY = 256
 NULL, COMMON, OWN = "null", "common", "own"
 
 INSERT_SEAL = "insert into seals (kind, row, seal, key_id) values (?, ?, ?, ?)"
-
-_INTO = re.compile(r"insert into (\w+) \(([\w\s,]+)\) values (\((?:\?, )*\?\))")
-
-_NULL = type(None)
-_KINDS: Mapping[str, frozenset[object]] = {
-    "INTEGER": frozenset({int, _NULL}),
-    "REAL": frozenset({float, _NULL}),
-    "TEXT": frozenset({str, _NULL}),
-    "BLOB": frozenset({bytearray, _NULL}),
-    "": frozenset({int, float, str, bytearray, _NULL}),
-}
-"""The classes of values in a column, by SQL type; for others sqlite3 looks for an adapter."""
-
-_CONVERTERS: Sequence[tuple[type, Callable[..., Value]]] = (
-    (bytes, bytearray),
-    (str, str.__str__),
-    (int, int),
-    (float, float),
-)
-"""Converters for subclasses of known classes: enumerations, booleans."""
 
 
 class Inserting(Connection):
@@ -93,7 +72,7 @@ class Inserting(Connection):
             StoreError: One of them exists, or has a value that is not of its column's type.
         """
         kept = rows if isinstance(rows, list) else [*yield_between(rows)]
-        table, _, _ = _into(sql)
+        table, _, _ = into(sql)
         if len(kept) < FEW or table not in self.sealed:
             changed = self.insert(sql, kept)
             numbers = self._last(len(kept))
@@ -127,10 +106,10 @@ class Inserting(Connection):
         return changed
 
     def _columns(self, sql: str, rows: Sequence[Sequence[Value]]) -> Columns:
-        table, names, _ = _into(sql)
+        table, names, _ = into(sql)
         kinds = self.sealed.get(table, {})
         return {
-            name: _as_stored(column, kinds.get(name, ""))
+            name: as_stored(column, kinds.get(name, ""))
             for name, column in zip(names, zip(*rows, strict=True), strict=True)
         }
 
@@ -188,40 +167,6 @@ def _form_of(column: Sequence[Value], count: int) -> str:
     return NULL if column[0] is None else COMMON if count >= MANY else OWN
 
 
-def _as_stored(column: Sequence[Value], kind: str) -> Sequence[Value]:
-    """Return values in a class that sqlite3 knows, as SQLite stores them in a column of a type."""
-    kinds = {*map(type, column)}
-    for other in kinds - _KINDS[""]:
-        convert = next(
-            (convert for known, convert in _CONVERTERS if issubclass(other, known)), None
-        )
-        if convert is not None:
-            column = [convert(value) if type(value) is other else value for value in column]
-    if kind == "REAL" and kinds == {float} and isfinite(sum(column)):  # type: ignore[arg-type]
-        return [value + 0.0 for value in column]  # type: ignore[operator]  # they are floats
-    if kind == "REAL":
-        column = [*map(_real, column)]
-    if kind and not _KINDS[kind].issuperset(map(type, column)):
-        raise StoreError(f"cannot store this in a column of {kind}: {column!r}")
-    return column
-
-
-def _real(value: Value) -> Value:
-    """Return a number as SQLite stores it: without NaN or negative zero."""
-    if not isinstance(value, int | float):
-        return value
-    return None if isnan(value) else value + 0.0
-
-
-@cache
-def _into(sql: str) -> tuple[str, Sequence[str], str]:
-    """Return the table, the columns and the row of an insert statement for one row."""
-    match = _INTO.search(sql)
-    if match is None:
-        raise ValueError(f"expected a statement that inserts one row, got {sql!r}")
-    return match[1], [name.strip() for name in match[2].split(",")], match[3]
-
-
 @cache
 def _of_rows(sql: str, size: int, forms: Sequence[str]) -> str:
     """Return an insert statement for several rows, given the one for a single row."""
@@ -235,4 +180,4 @@ def _of_rows(sql: str, size: int, forms: Sequence[str]) -> str:
             for place, form in enumerate(forms)
         )
         rows.append(f"({', '.join(values)})")
-    return sql.replace(_into(sql)[2], ", ".join(rows))
+    return sql.replace(into(sql)[2], ", ".join(rows))

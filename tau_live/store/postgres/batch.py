@@ -1,0 +1,94 @@
+"""A batch of events in PostgreSQL, beside those of other processes.
+
+What is counted behind a watermark has to become visible in the order of its numbers: rollouts that
+became ready, assignments and rewards. The server numbers them, in a function that waits for its
+turn, in the same flush as the commit: so no client and no network lies between taking a number and
+giving the turn away.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from tau_live.store.postgres.connection import PostgresConnection
+from tau_live.store.postgres.dialect import rendered
+from tau_live.store.postgres.schema import Numbered
+from tau_live.store.sql.batch import (
+    ASSIGN,
+    LOAD,
+    REWARDED,
+    SPANS_AT,
+    WRITE_READY,
+    Batch,
+)
+from tau_live.store.sql.connection import Row, Value
+from tau_live.store.sql.lifecycle import RolloutState
+from tau_live.store.sql.rows import INSERT_DECISION
+
+LOOK_UPS: Mapping[str, str] = {
+    LOAD: rendered(LOAD).replace("in ({})", "= any (%b::text[])"),
+    REWARDED: rendered(REWARDED).replace("in ({})", "= any (%b::text[])"),
+    SPANS_AT: rendered(SPANS_AT).replace(
+        "values {}", "select * from unnest(%b::bigint[], %b::bigint[], %b::text[])"
+    ),
+}
+"""What finds rows for arrays of values, one for each column, by what finds them for rows."""
+
+
+class PostgresBatch(Batch):
+    """A batch of events; its changes are written when it is left without an error."""
+
+    _connection: PostgresConnection
+    _is_last = True
+
+    def _write_meanwhile(self) -> None:
+        self._is_last = False
+        super()._write_meanwhile()
+        self._is_last = True
+
+    def _write(self) -> None:
+        if not self._connection.is_beside:  # alone: the order of numbers is that of commits
+            super()._write()
+            return
+        states = [*filter(None, self._states.values())]
+        ready, self._ready = self._ready, []
+        for state in ready:
+            state.rollout = replace(state.rollout, ready_seq=None)
+        self._write_rollouts(states)
+        rows = self._own_rows(states)
+        arms = rows.pop(ASSIGN, [])
+        numbered = {state.seq for state in ready}
+        places = rows.pop(WRITE_READY, [])
+        for sql, block in rows.items():
+            store = (
+                self._connection.insert_new if sql == INSERT_DECISION else self._connection.insert
+            )
+            store(sql, block)
+        self._connection.insert(WRITE_READY, [row for row in places if row[0] not in numbered])
+        self._write_waiting(states)
+        rewards = self._write_rewards()
+        self._write_others()
+        last = Numbered(
+            ready=[state.seq for state in ready],
+            points=[(row[0], row[1]) for row in places if row[0] in numbered],
+            arms=arms,
+            rewards=rewards,
+        )
+        if any(last):
+            self._number_last(last, ready)
+
+    def _number_last(self, last: Numbered, ready: Sequence[RolloutState]) -> None:
+        """Number what is new, at the commit or, if that is not near, at once."""
+        if self._is_last:
+            self._connection.number_at_commit(last)
+            return
+        first = self._connection.number(last)
+        for place, state in enumerate(ready):
+            state.rollout = replace(state.rollout, ready_seq=first + place)
+
+    def _look_up(self, statement: str, wanted: Sequence[Sequence[Value]]) -> list[Row]:
+        """Return the rows that a statement finds for ``wanted``."""
+        if not wanted:
+            return []
+        columns = [[*column] for column in zip(*wanted, strict=True)]
+        return self._connection.rows_bound(LOOK_UPS[statement], columns)
