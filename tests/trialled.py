@@ -10,7 +10,7 @@ from tau_live.core.records import RolloutStatus
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import DeclaredReward, HardGateCost, SafetySettings
 from tau_live.decisions import checkpoints
-from tau_live.decisions.policy_files import checkpoint_folder, policy_config
+from tau_live.decisions.policies import policy_config
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.learn.promotion.rules import Move, Step
 from tau_live.rl.state import LearnerState
@@ -95,7 +95,7 @@ def serve(store: Store, settings: Settings, version: int, *, parent: int = 0) ->
         parent_sha256="",
         arrays=LearnerState.initial(policy_config(settings)).arrays(),
     )
-    file = checkpoints.save(checkpoint_folder(settings), made).name
+    file = checkpoints.save(store.checkpoints, made)
     row = replace(policy(version, parent=parent), sha256=made.sha256, file=file)
     store.policies.add_update(replace(update(version), version=version, parent=parent), row)
 

@@ -20,7 +20,7 @@ from tau_live.core.memory_holds import memory_holds
 from tau_live.core.reasons import FOREIGN_DEFAULT, QUEUE_FULL, RERUNS, lost_events
 from tau_live.core.records import RewardSource
 from tau_live.core.settings import Learner, Settings, here
-from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.decisions.policies import check_policy
 from tau_live.decisions.prompts import PromptHistory, is_signed, prompt_history, prompt_keys
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.operate.alert_rules import growth_times, is_recent
@@ -291,7 +291,7 @@ def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
     holder = now_learning(store)
     yield Check("learner", OK, f"{holder} is learning" if holder else "no update is running")
     yield _last_update(store, now=now)
-    yield from _versions(store, checkpoint_folder(Settings(store=file)))
+    yield from _versions(store)
     head = store.seals.head()
     keyed = f"with the key {head.key_id}" if head.key_id else "without a key"
     seals = f"{number(head.place)} seals, the last {keyed}"
@@ -337,13 +337,13 @@ def _last_update(store: Store, *, now: float) -> Check:
     return mistake("update-skipped", f"{when}: skipped: {row.skipped_reason}", update=row.update)
 
 
-def _versions(store: Store, folder: Path) -> Iterator[Check]:
-    """Yield a warning for each serving version whose file is missing or damaged."""
+def _versions(store: Store) -> Iterator[Check]:
+    """Yield a warning for each serving version whose checkpoint is missing or damaged."""
     for point, served in sorted(store.policies.in_service().items()):
         if not served.version:
             continue
         try:
-            check_policy(folder, store.policies.version(served.version))
+            check_policy(store.checkpoints, store.policies.version(served.version))
         except TauLiveError as error:
             yield mistake("policy-missing", f"{served.version} of '{point}': {error}")
 

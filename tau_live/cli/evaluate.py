@@ -25,7 +25,7 @@ from tau_live.cli.output import (
 from tau_live.core.errors import PolicyError
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.decisions.policies import load_policy, policy_config
 from tau_live.learn.evaluation.files import records_of
 from tau_live.learn.evaluation.records import (
     Function,
@@ -318,9 +318,9 @@ def _policy(store: Store, settings: Settings, version: int) -> Policy:
     if version == 0:
         return Policy.initial(policy_config(settings))
     row = store.policies.version(version)
-    if not (checkpoint_folder(settings) / row.file).exists():
+    if row.file not in store.checkpoints.names():
         raise PolicyError(f"the checkpoint of version {version} has been pruned")
-    return load_policy(checkpoint_folder(settings), row)
+    return load_policy(store.checkpoints, row)
 
 
 def _point(store: Store, version: int | None, wanted: str | None) -> str:

@@ -1,7 +1,7 @@
 """``tau-live policy``: the versions, and which of them serve."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -41,7 +41,7 @@ from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import Point
 from tau_live.decisions import checkpoints
-from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.decisions.policies import check_policy
 from tau_live.learn.promotion.rules import Serving
 from tau_live.operate import trials
 from tau_live.operate.records import ServingVersion
@@ -346,8 +346,8 @@ def list_(path: Path | None, as_json: bool, point: str | None, everything: bool)
 
     --json lists every version.
     """
-    with open_store(path) as (store, settings):
-        listed = list_versions(store, settings, point)
+    with open_store(path) as (store, _):
+        listed = list_versions(store, point)
     versions, points = listed
     if as_json:
         print_json(listed.plain())
@@ -394,12 +394,12 @@ class Versions(NamedTuple):
         return {"versions": versions, "in_service": self.in_service}
 
 
-def list_versions(store: Store, settings: Settings, point: str | None = None) -> Versions:
+def list_versions(store: Store, point: str | None = None) -> Versions:
     """Return the versions, the oldest first, of all points or of one."""
     serving, trials = store.policies.in_service(), store.trials.trials()
+    names = store.checkpoints.names()
     versions = [
-        (row, use_of(row, serving, trials, folder=checkpoint_folder(settings)))
-        for row in store.policies.versions(point)
+        (row, use_of(row, serving, trials, names=names)) for row in store.policies.versions(point)
     ]
     points = {name: of for name, of in in_service(store).items() if point in (None, name)}
     return Versions(versions, points)
@@ -418,19 +418,19 @@ def _use_text(in_use: Use) -> Text:
 @json_option
 def show(version: int, path: Path | None, as_json: bool) -> None:
     """Show VERSION: its origin, and whether its file exists and is intact."""
-    with open_store(path) as (store, settings):
+    with open_store(path) as (store, _):
         row = store.policies.version(version)
         in_use = use_of(
             row,
             store.policies.in_service(),
             store.trials.trials(),
-            folder=checkpoint_folder(settings),
+            names=store.checkpoints.names(),
         )
         facts = {
             **structs.asdict(row),
             **in_use._asdict(),
             "lineage": lineage_of(store, row),
-            "checkpoint": checkpoint_of(settings, row),
+            "checkpoint": checkpoint_of(store, row),
         }
     if as_json:
         print_json(facts)
@@ -466,7 +466,7 @@ def use(
     """
     with open_store(path, write=True) as (store, settings):
         order = Order("policy_use", point, reason, operator(), time.time())
-        change = put_in_service(store, settings, order, version, pin=pin)
+        change = put_in_service(store, order, version, pin=pin)
         warn_of_stops(store, settings)
     if as_json:
         print_json(change)
@@ -479,7 +479,7 @@ def use(
 
 
 def put_in_service(
-    store: Store, settings: Settings, order: Order, version: int, *, pin: bool
+    store: Store, order: Order, version: int, *, pin: bool
 ) -> dict[str, str | float]:
     """Let a version decide, record who and why in the audit, and return the change for JSON.
 
@@ -488,13 +488,13 @@ def put_in_service(
     Raises:
         PolicyError: The point is unknown, or the version is another point's.
         UnknownError: There is no such version.
-        CheckpointError: Its file is missing or damaged.
+        CheckpointError: Its checkpoint is missing or damaged.
     """
     point = order.point
     with store.begin():
         serving = store.policies.in_service().get(point)
         before = Serving(serving.version, serving.pinned) if serving else Serving(0, pinned=False)
-        _check(store, settings, point, version)
+        _check(store, point, version)
         now = store.policies.put_in_service(point, version, pinned=pin, at=order.at)
         trial = store.trials.trial(point)
         change: dict[str, str | float] = {
@@ -519,12 +519,12 @@ def put_in_service(
     }
 
 
-def _check(store: Store, settings: Settings, point: str, version: int) -> None:
+def _check(store: Store, point: str, version: int) -> None:
     if version:
         row = store.policies.version(version)
         if row.point != point:
             raise PolicyError(f"version {version} is for point {row.point!r}, not for {point!r}")
-        check_policy(checkpoint_folder(settings), row)
+        check_policy(store.checkpoints, row)
         return
     known = {row.point for row in store.policies.versions()} | {*store.policies.in_service()}
     if point not in known:
@@ -537,16 +537,16 @@ def use_of(
     serving: Mapping[str, InService],
     trials: Mapping[str, Trial],
     *,
-    folder: Path,
+    names: Collection[str],
 ) -> Use:
-    """Return the use of a version."""
+    """Return the use of a version, given the names of all checkpoints."""
     here, trial = serving.get(row.point), trials.get(row.point)
     champion = None if trial is None else trial.champion
     previous = None if trial is None else trial.previous
     role = {previous: "previous champion", champion: "champion"}.get(row.version)
     serves = here is not None and here.version == row.version
     pinned = serves and here is not None and here.pinned
-    return Use(serves, pinned, role, (folder / row.file).exists())
+    return Use(serves, pinned, role, row.file in names)
 
 
 def lineage_of(store: Store, row: PolicyVersion) -> list[int]:
@@ -562,14 +562,14 @@ def lineage_of(store: Store, row: PolicyVersion) -> list[int]:
     return [*line, parent]
 
 
-def checkpoint_of(settings: Settings, row: PolicyVersion) -> dict[str, str | bool | None]:
-    """Return the path of a version's file, and whether it exists and is intact."""
-    path, problem = checkpoint_folder(settings) / row.file, None
+def checkpoint_of(store: Store, row: PolicyVersion) -> dict[str, str | bool | None]:
+    """Return where a version's checkpoint is, and whether it exists and is intact."""
+    problem = None
     try:
-        checkpoints.load(path, sha256=row.sha256)
+        checkpoints.load(store.checkpoints, row.file, sha256=row.sha256)
     except CheckpointError as error:
         problem = str(error)
-    return {"path": str(path), "ok": problem is None, "problem": problem}
+    return {"path": store.checkpoints.address(row.file), "ok": problem is None, "problem": problem}
 
 
 def _value_text(name: str, value: object) -> str:

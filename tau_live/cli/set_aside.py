@@ -21,7 +21,6 @@ from tau_live.core.gate import HoldReason
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.store import files
 from tau_live.store.opening import open_at
 
@@ -79,7 +78,7 @@ def start_anew(
             refusal = None if even_if_sound else _refusal_of_text(path) or refusal_of(path)
             if refusal:
                 raise StoreUnavailableError(refusal)
-            kept = files.set_aside(path, folder=checkpoint_folder(settings), quiet=True)
+            kept = files.set_aside(path, folder=files.policies_of(path), quiet=True)
     except OSError as error:
         raise StoreUnavailableError(f"store '{path}' cannot be set aside: {error}") from error
     if not kept:

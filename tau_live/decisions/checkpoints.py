@@ -1,9 +1,8 @@
-"""Policies on disk: arrays with a checksum and a lineage, in numpy's own format, never pickle.
+"""Checkpoints: arrays with a checksum and a lineage, in numpy's own format, never pickle.
 
-A checkpoint is written beside its final name, flushed to the disk and renamed, so that a reader
-sees the whole of it or none of it. It has two checksums: one of its arrays and its lineage, the
-same on every machine, and one of every byte of the file, in the comment that ends it. The first is
-made of one for each array, so that a reader of only some arrays can verify these alone.
+A checkpoint has two checksums: one of its arrays and its lineage, the same on every machine, and
+one of every byte of the file, in the comment that ends it. The first is made of one for each array,
+so that a reader of only some arrays can verify these alone.
 
 A hostile archive can list millions of entries, an entry can claim to unpack to any size, and an
 array to have any shape: each claim is checked before memory is allocated for it.
@@ -14,31 +13,23 @@ import io
 import json
 import os
 import re
-import stat
 import struct
-import sys
-import threading
 import tokenize
 import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from pathlib import Path
 from typing import IO, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from tau_live.core import fault
-from tau_live.core.errors import (
-    CheckpointError,
-    StoreFilesError,
-    StoreUnavailableError,
-    TauLiveError,
-)
-from tau_live.core.files import is_passing, make_folders, narrow, sweep, write_whole
+from tau_live.core.errors import CheckpointError
 from tau_live.rl.throttle import yield_gil
+from tau_live.store.checkpoints import name_of, unreadable, version_of
+from tau_live.store.roles import Checkpoints
 
 FORMAT = 1
 SIZE_LIMIT = 256 * 1024 * 1024
@@ -46,7 +37,6 @@ ENTRIES_LIMIT = 1_000
 LIST_LIMIT = 2**20
 HEADER_LIMIT = 4 * 2**20
 _HEADER = "checkpoint"
-_FILE = re.compile(r"([0-9]{1,18})(-[0-9a-f]{16})?\.npz")
 _END = struct.Struct("<4s4H2LH")  # signature, disks, entries here and in all, size, offset, comment
 _END_OF_LARGE = b"PK\6\7"
 _LOCATOR_BYTES = 20
@@ -123,49 +113,28 @@ class Checkpoint:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_of(version: int, sha256: str = "") -> str:
-    """Return the name of a version's file; with a checksum, it is unique to its content.
-
-    So a learner that was stopped for longer than its lease cannot overwrite the version that was
-    made in its place.
-    """
-    return f"{version:09d}-{sha256[:16]}.npz" if sha256 else f"{version:09d}.npz"
-
-
-def version_of(name: str) -> int:
-    """Return the version in the name of a checkpoint. Raises: ValueError."""
-    return int(name.removesuffix(".npz").partition("-")[0])
-
-
-def is_checkpoint(name: str) -> bool:
-    """Whether a file of this name may be a checkpoint."""
-    return _FILE.fullmatch(name) is not None
-
-
-def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint, replacing a file of the same name atomically; return its path.
+def save(checkpoints: Checkpoints, checkpoint: Checkpoint) -> str:
+    """Write a checkpoint, replacing one of the same name atomically; return its name.
 
     Args:
-        folder: The folder of the store's checkpoints.
+        checkpoints: Those of the store.
         checkpoint: The checkpoint.
 
     Raises:
         CheckpointError: It could not be written, or holds objects that only pickle could write.
-        StoreFilesError: There is no room for it now, or the disk fails.
+        StoreUnavailableError: There is no room for it now, or the disk fails.
     """
-    path = folder / file_of(checkpoint.version)
+    name = name_of(checkpoint.version)
     try:
-        path = folder / file_of(checkpoint.version, checkpoint.sha256)
+        name = name_of(checkpoint.version, checkpoint.sha256)
         yield_gil()
         content = _content(checkpoint)
-        make_folders(folder)
-        narrow(folder)
-        write_whole(path, content)
-        yield_gil()
-    except (OSError, TypeError, ValueError) as error:
-        kind = StoreFilesError if is_passing(error) else CheckpointError
-        raise kind(f"cannot write checkpoint {path}: {error}") from error
-    return path
+    except (TypeError, ValueError) as error:
+        where = checkpoints.address(name)
+        raise CheckpointError(f"cannot write checkpoint {where}: {error}") from error
+    checkpoints.put(name, content)
+    yield_gil()
+    return name
 
 
 def _content(checkpoint: Checkpoint) -> bytes:
@@ -199,43 +168,46 @@ def _content(checkpoint: Checkpoint) -> bytes:
     return file.getvalue()
 
 
-def load(path: Path, *, sha256: str | None = None) -> Checkpoint:
+def load(checkpoints: Checkpoints, name: str, *, sha256: str | None = None) -> Checkpoint:
     """Read a checkpoint and verify it.
 
     Args:
-        path: Its file.
-        sha256: The checksum that the store knows; ``None`` trusts the file's own.
+        checkpoints: Those of the store.
+        name: Its name.
+        sha256: The checksum that the store knows; ``None`` trusts the checkpoint's own.
 
     Raises:
         CheckpointError: It is missing, damaged, of another format, or not the one expected.
         StoreUnavailableError: This process cannot read it now, or is about to end.
     """
-    return _load(path, None, sha256)
+    return _load(checkpoints, name, None, sha256)
 
 
 def load_some(
-    path: Path, names: Collection[str], *, sha256: str | None = None
+    checkpoints: Checkpoints, name: str, arrays: Collection[str], *, sha256: str | None = None
 ) -> dict[str, npt.NDArray[np.generic]]:
     """Read some arrays of a checkpoint and verify these; the others are not read.
 
     Args:
-        path: Its file.
-        names: Names of the arrays; missing ones are left out.
-        sha256: The checksum that the store knows; ``None`` trusts the file's own.
+        checkpoints: Those of the store.
+        name: Its name.
+        arrays: Names of the arrays; missing ones are left out.
+        sha256: The checksum that the store knows; ``None`` trusts the checkpoint's own.
 
     Raises:
         CheckpointError: It is missing, of another format, not the one expected, or damaged in the
             part that was read.
         StoreUnavailableError: This process cannot read it now, or is about to end.
     """
-    return dict(_load(path, names, sha256).arrays)
+    return dict(_load(checkpoints, name, arrays, sha256).arrays)
 
 
-def _load(path: Path, names: Collection[str] | None, sha256: str | None) -> Checkpoint:
+def _load(
+    checkpoints: Checkpoints, name: str, names: Collection[str] | None, sha256: str | None
+) -> Checkpoint:
+    where = checkpoints.address(name)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe may never end
-            raise ValueError("it is not a regular file")
-        with path.open("rb") as file:
+        with checkpoints.open(name) as file:
             read = file if names is not None else io.BytesIO(_verified_bytes(file))
             header, arrays = _read_arrays(read, names)
         checkpoint = Checkpoint(
@@ -247,25 +219,15 @@ def _load(path: Path, names: Collection[str] | None, sha256: str | None) -> Chec
             metadata=dict(header["metadata"]),
         )
     except _UNREADABLE as error:
-        raise _read_error(path, error) from error
+        raise unreadable(where, error) from error
     known = header["arrays"]
     expected = {name: known[name] for name in known if names is None or name in names}
     # the second checksum is that of the lineage and of all arrays
     if checkpoint.sha256s != expected or checkpoint._sha256_of(known) != header["sha256"]:  # noqa: SLF001
-        raise CheckpointError(f"checkpoint {path} is damaged: its checksum does not match")
+        raise CheckpointError(f"checkpoint {where} is damaged: its checksum does not match")
     if sha256 is not None and header["sha256"] != sha256:
-        raise CheckpointError(f"checkpoint {path} is not the one recorded in the store")
+        raise CheckpointError(f"checkpoint {where} is not the one recorded in the store")
     return checkpoint
-
-
-def _read_error(path: Path, error: Exception) -> TauLiveError:
-    """Return the error of an unreadable file; while a process ends, that is no sign of damage."""
-    message = f"this process cannot read checkpoint {path} now: {error}"
-    if is_passing(error):
-        return StoreFilesError(message)
-    if sys.is_finalizing() or not threading.main_thread().is_alive():
-        return StoreUnavailableError(message)
-    return CheckpointError(f"cannot read checkpoint {path}: {error}")
 
 
 def _verified_bytes(file: IO[bytes]) -> bytes:
@@ -362,45 +324,41 @@ def _check_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
 
 
 def prune(
-    folder: Path, *, keep: int, needed: frozenset[int], half_written: bool = True
+    checkpoints: Checkpoints, *, keep: int, needed: frozenset[int], half_written: bool = True
 ) -> list[int]:
     """Delete all but the ``keep`` newest checkpoints and those that are needed.
 
-    A file that cannot be deleted stays.
+    One that cannot be deleted stays.
 
     Args:
-        folder: The folder of the store's checkpoints.
+        checkpoints: Those of the store.
         keep: How many of the newest stay.
         needed: Versions that stay in any case.
-        half_written: Whether to delete half-written files of processes that died too, which those
+        half_written: Whether to delete what writers that died left half-written too, which those
             of another container look like.
 
     Returns:
-        The versions whose files are gone.
+        The versions that are gone.
     """
-    versions: dict[int, list[Path]] = {}
-    for path in folder.iterdir() if folder.is_dir() else ():
-        match = _FILE.fullmatch(path.name)
-        if match:
-            versions.setdefault(int(match[1]), []).append(path)
+    versions: dict[int, list[str]] = {}
+    for name in checkpoints.names():
+        versions.setdefault(version_of(name), []).append(name)
     if half_written:
-        sweep(folder)
+        checkpoints.sweep()
     old = sorted(versions)[: max(0, len(versions) - max(0, keep))]
     deleted = []
     for version in old:
         if version not in needed:
-            left = [path for path in versions[version] if not _delete(path)]
+            left = [name for name in versions[version] if not _delete(checkpoints, name)]
             deleted += [] if left else [version]
     return deleted
 
 
-def _delete(path: Path) -> bool:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        return False
-    fault.point("policies.deleted")
-    return True
+def _delete(checkpoints: Checkpoints, name: str) -> bool:
+    gone = checkpoints.delete(name)
+    if gone:
+        fault.point("policies.deleted")
+    return gone
 
 
 def _little_endian(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

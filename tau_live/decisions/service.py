@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -12,7 +11,7 @@ from tau_live.core.hookspecs import Promotion
 from tau_live.core.prompts import prompt_of_trial
 from tau_live.core.records import InService, Trial
 from tau_live.decisions.decider import Decider
-from tau_live.decisions.policy_files import load_policy
+from tau_live.decisions.policies import load_policy
 from tau_live.rl.policy import Policy
 from tau_live.store.roles import Store
 
@@ -24,15 +23,11 @@ class Service:
 
     Args:
         decider: The decider.
-        folder: Where the checkpoints are.
         promoted: Called with each change of who decides, in the thread that noticed it.
     """
 
-    def __init__(
-        self, decider: Decider, folder: Path, *, promoted: Callable[[Promotion], None]
-    ) -> None:
+    def __init__(self, decider: Decider, *, promoted: Callable[[Promotion], None]) -> None:
         self._decider = decider
-        self._folder = folder
         self._promoted = promoted
         self._lock = threading.Lock()
         self._wanted: dict[str, int] = {}
@@ -110,7 +105,7 @@ class Service:
         if not trial.control:
             return None
         try:
-            return load_policy(self._folder, store.policies.version(trial.control))
+            return load_policy(store.checkpoints, store.policies.version(trial.control))
         except (CheckpointError, UnknownError, OddRowError) as error:
             logger().warning("checkpoint_refused", version=trial.control, error=str(error))
             return None
@@ -122,7 +117,7 @@ class Service:
             return
         while version:
             try:
-                policy = load_policy(self._folder, store.policies.version(version))
+                policy = load_policy(store.checkpoints, store.policies.version(version))
             except (CheckpointError, UnknownError, OddRowError) as error:
                 logger().warning("checkpoint_refused", version=version, error=str(error))
                 version = store.policies.before(point, version)

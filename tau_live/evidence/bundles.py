@@ -3,6 +3,7 @@
 import math
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.records import Decision, LearnableRollout, Update, attempt_id_of
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder, policy_config
+from tau_live.decisions.policies import policy_config
 from tau_live.evidence.artifacts import timestamp
 from tau_live.evidence.payloads import (
     Advantages,
@@ -68,7 +69,7 @@ def _bundles_of(
     known = collected.trajectories
     if known is None:
         return
-    checkpoint = _checkpoint(store, settings, update, collected, global_step=global_step)
+    checkpoint = _checkpoint(store, update, collected, global_step=global_step)
     by_id = {rollout.rollout.rollout_id: (rollout, since) for rollout, since in taught}
     steps, estimates = _steps(collected.decisions, known), _estimates(known)
     starts = offsets(known.length).tolist()
@@ -191,7 +192,6 @@ def _trajectory(
 
 def _checkpoint(
     store: Store,
-    settings: Settings,
     update: Update,
     collected: CollectedRollouts,
     *,
@@ -199,7 +199,8 @@ def _checkpoint(
 ) -> Checkpoint:
     row, known = store.policies.version(update.version or 0), collected.trajectories
     is_whole = known is not None and len(collected.rollout_ids) == update.trajectories
-    folder = checkpoint_folder(settings)
+    where = PurePosixPath(store.checkpoints.address(row.file))
+    is_kept = row.file in store.checkpoints.names()
     return Checkpoint(
         checkpoint_id=_id_of(update.point, row.version),
         algorithm=row.algorithm,
@@ -207,7 +208,7 @@ def _checkpoint(
         global_step=global_step,
         episode_count=row.rollouts,
         mean_reward=float(known.rollout_rewards.mean()) if known and is_whole else None,
-        artifact_uri=f"{folder.name}/{row.file}" if (folder / row.file).exists() else None,
+        artifact_uri=f"{where.parent.name}/{where.name}" if is_kept else None,
         created_at=_time_of(row.created_at),
         metadata=CheckpointMetadata(
             parent_checkpoint_id=_id_of(update.point, update.parent) if update.parent else None

@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 from tau_live.core.errors import TauLiveError, UnknownError
 from tau_live.core.settings import Settings
-from tau_live.decisions import checkpoints
 from tau_live.evidence.artifacts import REPORTS, ArtifactError, Names, Root, digest, parse
 from tau_live.evidence.index import Entry
 from tau_live.evidence.records import read_inputs
 from tau_live.evidence.reports import KINDS
 from tau_live.evidence.running import store_of
-from tau_live.evidence.subjects import SEED
+from tau_live.evidence.subjects import SEED, checkpoint_at
 from tau_live.store.roles import Store
 
 BUNDLES = "*-gate-evidence-*.json"
@@ -79,7 +78,7 @@ class Claims(NamedTuple):
         served = self.in_use.policies if kind == "policy" else self.in_use.prompts
         if kind == "checkpoint":
             try:
-                texts = {checkpoints.load(root.place(text)).sha256 for text in texts}
+                texts = {checkpoint_at(root, text).sha256 for text in texts}
             except (TauLiveError, OSError, ValueError) as error:
                 return f"nobody can tell whether {subject} is in use: {error}"
             served = self.in_use.sha256s

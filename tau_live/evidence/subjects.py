@@ -12,9 +12,9 @@ from tau_live.core.prompts import canonical_json, prompt_version
 from tau_live.core.records import Claim, Decision
 from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
-from tau_live.decisions import checkpoints
+from tau_live.decisions.checkpoints import Checkpoint, load
 from tau_live.decisions.decider import LEARNER, Decider, PolicyChoice
-from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.decisions.policies import load_policy, policy_config
 from tau_live.evidence.artifacts import ArtifactError, Fault, Root, digest
 from tau_live.evidence.records import Episode, Subject
 from tau_live.evidence.suites import Case, Output, Suite
@@ -22,6 +22,7 @@ from tau_live.prompts.budget import Prices
 from tau_live.prompts.models import ask
 from tau_live.rl.policy import Policy
 from tau_live.rl.state import LearnerState
+from tau_live.store.checkpoints import FolderCheckpoints
 from tau_live.store.roles import Store
 
 SEED = "{seed}"
@@ -241,9 +242,15 @@ class _Loaded(NamedTuple):
     sha256: str
 
 
+def checkpoint_at(root: Root, path: str) -> Checkpoint:
+    """Return the checkpoint in a file of a project. Raises: TauLiveError."""
+    file = root.place(path)
+    return load(FolderCheckpoints(file.parent), file.name)
+
+
 def _load_policy(kind: str, text: str, around: Surroundings) -> _Loaded:
     if kind == "checkpoint":
-        checkpoint = checkpoints.load(around.root.place(text))
+        checkpoint = checkpoint_at(around.root, text)
         policy = LearnerState.from_arrays(checkpoint.arrays).policy
         return _Loaded(checkpoint.point, _decider(checkpoint.point, policy), checkpoint.sha256)
     point, _, version = text.rpartition("@")
@@ -251,14 +258,12 @@ def _load_policy(kind: str, text: str, around: Surroundings) -> _Loaded:
         raise TauLiveError(f"a policy is policy:POINT@VERSION, got 'policy:{text}'")
     if version == UNTRAINED:
         policy = Policy.initial(policy_config(around.settings))
-        own = checkpoints.Checkpoint(
-            version=0, point=point, parent=0, parent_sha256="", arrays=policy.arrays()
-        )
+        own = Checkpoint(version=0, point=point, parent=0, parent_sha256="", arrays=policy.arrays())
         return _Loaded(point, _decider(point, policy), own.sha256)
     row = around.store.policies.version(int(version))
     if row.point != point:
         raise TauLiveError(f"version {version} is a policy of {row.point!r}, not of {point!r}")
-    policy = load_policy(checkpoint_folder(around.settings), row)
+    policy = load_policy(around.store.checkpoints, row)
     return _Loaded(point, _decider(point, policy), row.sha256)
 
 

@@ -5,9 +5,9 @@ from, counted in the store. Only the holder of the lease updates, and the store 
 its watermark and its version in one transaction or not at all: over any crash each rollout is
 learned from once.
 
-The name of a checkpoint is noted before its file is written, and the note is removed in the
-transaction that stores the version. A note that the holder of the lease finds was left by an update
-that died, and so was the file that it names.
+The name of a checkpoint is noted before it is written, and the note is removed in the transaction
+that stores the version. A note that the holder of the lease finds was left by an update that died,
+and so was the checkpoint that it names.
 """
 
 import time
@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +30,6 @@ from tau_live.core.errors import (
     StoreUnavailableError,
     UnknownError,
 )
-from tau_live.core.files import sweep
 from tau_live.core.guard import logger, text_of
 from tau_live.core.processes import is_alive
 from tau_live.core.reasons import LEFT_OUT, WhyNot
@@ -40,8 +38,7 @@ from tau_live.core.reward_rules import cap_sources
 from tau_live.core.sanitize import JsonObject, mapping
 from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
-from tau_live.decisions.checkpoints import is_checkpoint
-from tau_live.decisions.policy_files import checkpoint_folder, needed_versions, policy_config
+from tau_live.decisions.policies import needed_versions, policy_config
 from tau_live.learn.monitoring import (
     Hold,
     MonitorFindings,
@@ -65,6 +62,7 @@ from tau_live.rl.ppo import Update as PPOUpdate
 from tau_live.rl.state import LearnerState
 from tau_live.rl.throttle import yield_gil
 from tau_live.rl.verdict import Verdict
+from tau_live.store.checkpoints import is_checkpoint, name_of, version_of
 from tau_live.store.roles import Store
 
 LEASE = "update:"
@@ -91,13 +89,11 @@ class Heads:
     Args:
         store: Holds which version serves.
         settings: The shape of an untrained policy, and how many checkpoints are kept.
-        folder: Where the checkpoints are.
     """
 
-    def __init__(self, store: Store, settings: Settings, folder: Path) -> None:
+    def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._settings = settings
-        self._folder = folder
         self._kept: dict[str, Head] = {}
         self._diagnostics: list[str] = []
 
@@ -113,7 +109,7 @@ class Heads:
                 return kept
             try:
                 row = self._store.policies.version(version)
-                checkpoint = checkpoints.load(self._folder / row.file, sha256=row.sha256)
+                checkpoint = checkpoints.load(self._store.checkpoints, row.file, sha256=row.sha256)
                 state = LearnerState.from_arrays(checkpoint.arrays)
             except (CheckpointError, UnknownError, OddRowError, ValueError) as error:
                 self._diagnostics.append(f"checkpoint load failed: {error}")
@@ -136,15 +132,15 @@ class Heads:
         try:
             with self._store.begin():
                 kept = {head.version for head in self._kept.values()}
-                noted = noted_files(self._store)  # others are writing them
-                kept |= {checkpoints.version_of(file) for file in noted}
+                noted = noted_checkpoints(self._store)  # others are writing them
+                kept |= {version_of(name) for name in noted}
                 checkpoints.prune(
-                    self._folder,
+                    self._store.checkpoints,
                     keep=self._settings.keep_checkpoints,
                     needed=frozenset(kept | needed_versions(self._store)),
                     half_written=not noted,
                 )
-        except StoreUnavailableError as error:
+        except (CheckpointError, StoreUnavailableError) as error:
             logger().warning("checkpoints_not_pruned", error=text_of(error))
         fault.point("update.pruned")
 
@@ -162,22 +158,22 @@ class Heads:
 
 
 NOTE = "checkpoint:"
-"""Prefix of the names of leases that note a file."""
+"""Prefix of the names of leases that note a checkpoint."""
 
 
-def noted_files(store: Store) -> list[str]:
+def noted_checkpoints(store: Store) -> list[str]:
     """Return the checkpoints that have a note."""
-    files = (note.name.removeprefix(NOTE) for note in store.leases.all(NOTE))
-    return [file for file in files if is_checkpoint(file)]
+    names = (note.name.removeprefix(NOTE) for note in store.leases.all(NOTE))
+    return [name for name in names if is_checkpoint(name)]
 
 
-def add_note(store: Store, file: str, holder: str, *, ttl_s: float) -> None:
+def add_note(store: Store, checkpoint: str, holder: str, *, ttl_s: float) -> None:
     """Note that a checkpoint of this name is about to be made.
 
     Only for the holder of the lease. The same rollouts and settings make the same name again, so
     the note of a process that died making it is taken over.
     """
-    name = NOTE + file
+    name = NOTE + checkpoint
     with store.begin():
         for other in store.leases.all(name):
             store.leases.release(name, other.holder)
@@ -185,15 +181,16 @@ def add_note(store: Store, file: str, holder: str, *, ttl_s: float) -> None:
     fault.point("update.meant")
 
 
-def remove_note(store: Store, path: Path, holder: str) -> None:
+def remove_note(store: Store, checkpoint: str, holder: str) -> None:
     """Remove the note, inside the transaction that stores the version.
 
     Raises:
-        LeaseLostError: Another learner has swept the file away, or has noted it for itself.
+        LeaseLostError: Another learner has swept the checkpoint away, or has noted it for itself.
     """
-    name = NOTE + path.name
-    if holder not in {note.holder for note in store.leases.all(name)} or not path.exists():
-        raise LeaseLostError(f"the checkpoint {path.name} was deleted before it was recorded")
+    name = NOTE + checkpoint
+    is_noted = holder in {note.holder for note in store.leases.all(name)}
+    if not is_noted or checkpoint not in store.checkpoints.names():
+        raise LeaseLostError(f"the checkpoint {checkpoint} was deleted before it was recorded")
     store.leases.release(name, holder)
 
 
@@ -433,9 +430,8 @@ class Learner:
         self._settings = settings
         self._holder = holder
         self._token = 0
-        self._folder = checkpoint_folder(settings)
         self._ppo = ppo
-        self._heads = Heads(store, settings, self._folder)
+        self._heads = Heads(store, settings)
 
     def due(self, *, upto: int | None = None) -> list[str]:
         """Return the decision points whose update is due; an empty name is for runs without any.
@@ -487,30 +483,29 @@ class Learner:
         return None
 
     def sweep(self) -> list[str]:
-        """Delete the files of updates that died, and return their names.
+        """Delete the checkpoints of updates that died, and return the names of what is gone.
 
         What another learner is making stays: its note is in force.
         """
         store = self._store
-        files: list[str] = []
+        gone: list[str] = []
         for note in store.leases.all(NOTE):
             is_others = note.in_force and note.holder != self._holder
             if is_others and is_alive(note.holder) is not False:
                 continue
-            file = note.name.removeprefix(NOTE)
+            name = note.name.removeprefix(NOTE)
             with store.begin():  # or it might become known before it is deleted
-                known = file in {row.file for row in store.policies.versions()}
-                if not known and is_checkpoint(file) and (self._folder / file).exists():
-                    (self._folder / file).unlink()
-                    files.append(file)
+                known = name in {row.file for row in store.policies.versions()}
+                there = not known and name in store.checkpoints.names()
+                gone += [name] if there and store.checkpoints.delete(name) else []
                 store.leases.release(note.name, note.holder)
             fault.point("learner.swept")
         with store.begin():  # or another container might begin to write one
             if not store.leases.all(NOTE):
-                files += sweep(self._folder)
-        if files:
-            logger().warning("unfinished_files_swept", files=files)
-        return files
+                gone += store.checkpoints.sweep()
+        if gone:
+            logger().warning("unfinished_files_swept", files=gone)
+        return gone
 
     def _has_lease(self, point: str) -> bool:
         self._token = self._store.leases.acquire(
@@ -604,7 +599,7 @@ class Learner:
             self._store.leases.confirm(LEASE + row.point, self._token)
             stored = self._store.policies.add_update(row, policy)
             if policy is not None:
-                remove_note(self._store, self._folder / policy.file, self._holder)
+                remove_note(self._store, policy.file, self._holder)
             self._store.counters.add(counts)
             if findings is not None:
                 if findings.hold is not None:
@@ -757,11 +752,11 @@ class Learner:
             raise LeaseLostError(f"update of '{row.point}' took longer than its lease")
         add_note(
             self._store,
-            checkpoints.file_of(version, sha256),
+            name_of(version, sha256),
             self._holder,
             ttl_s=self._settings.lease_ttl_s,
         )
-        path = checkpoints.save(self._folder, checkpoint)
+        name = checkpoints.save(self._store.checkpoints, checkpoint)
         fault.point("update.saved")
         policy = PolicyVersion(
             version=version,
@@ -769,7 +764,7 @@ class Learner:
             parent=head.version,
             algorithm=ALGORITHM,
             sha256=sha256,
-            file=path.name,
+            file=name,
             rollouts=state.policy.rollouts,
             created_at=row.at,
             metadata=metadata,
@@ -778,8 +773,8 @@ class Learner:
         try:
             stored = self._store_update(made, policy, findings, counts)
         except DuplicateError:  # a learner of another point has stored a version of this number
-            path.unlink(missing_ok=True)
-            self._store.leases.release(NOTE + path.name, self._holder)
+            self._store.checkpoints.delete(name)
+            self._store.leases.release(NOTE + name, self._holder)
             return self._keep(row, head, state, findings, counts=counts, began=began)
         self._heads.keep(row.point, Head(version, sha256, state))
         self._heads.prune()

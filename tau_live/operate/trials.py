@@ -17,7 +17,7 @@ from tau_live.core.records import AuditEntry, Trial
 from tau_live.core.sanitize import JsonObject, integer, mapping
 from tau_live.core.settings import Settings
 from tau_live.core.settings.tables import Point
-from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.decisions.policies import check_policy
 from tau_live.learn.promotion.promoter import since
 from tau_live.learn.promotion.rules import (
     RUNGS,
@@ -199,7 +199,7 @@ def reset(store: Store, settings: Settings, order: Order) -> Changed:
             if serving.version == version:
                 return _nothing_to_reject(store, trial, serving)
         if version:
-            check_policy(checkpoint_folder(settings), store.policies.version(version))
+            check_policy(store.checkpoints, store.policies.version(version))
         rung = RUNGS[0] if after.exposure is None else min(after.exposure, RUNGS[0])
         return _NewState(replace(after, exposure=rung), Serving(version, pinned=False))
 
@@ -218,7 +218,7 @@ def _champion(
         )
     if serving.version == trial.champion:
         return trial
-    check_policy(checkpoint_folder(settings), store.policies.version(serving.version))
+    check_policy(store.checkpoints, store.policies.version(serving.version))
     return make_champion(trial, serving.version, settings, order.reason).trial
 
 
@@ -277,7 +277,7 @@ def roll_back(store: Store, settings: Settings, order: Order, *, pin: bool) -> C
                 raise _untrained_error(trial.point, "go back to")
             version, after = store.policies.before(trial.point, serving.version), trial
         if version:
-            check_policy(checkpoint_folder(settings), store.policies.version(version))
+            check_policy(store.checkpoints, store.policies.version(version))
         serve = serving.version if version is None else version
         return _NewState(None if after == trial else after, Serving(serve, pin))
 
@@ -327,7 +327,7 @@ def unpin(store: Store, settings: Settings, order: Order) -> Changed:
         demoted = _demoted_versions(store, trial.point) - {serving.version}
         rows = [row for row in store.policies.versions(trial.point) if row.version not in demoted]
         if rows:
-            check_policy(checkpoint_folder(settings), rows[-1])
+            check_policy(store.checkpoints, rows[-1])
         return _NewState(None, Serving(rows[-1].version if rows else 0, pinned=False))
 
     return _apply(store, settings, order, change)
@@ -361,7 +361,7 @@ def undo(store: Store, settings: Settings, order: Order) -> Changed:
         if [before[name] for name in _SERVING_FIELDS] != [after[name] for name in _SERVING_FIELDS]:
             serve = Serving(integer(before["version"]), bool(before["pinned"]))
             if serve.version:
-                check_policy(checkpoint_folder(settings), store.policies.version(serve.version))
+                check_policy(store.checkpoints, store.policies.version(serve.version))
         return _NewState(restored, serve)
 
     return _apply(store, settings, order, change)

@@ -3,10 +3,8 @@
 The gate and the pauses are compared with their sealed history.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
-from pathlib import Path
 from typing import NamedTuple
 
 from tau_live.core.errors import CheckpointError, TauLiveError
@@ -15,7 +13,7 @@ from tau_live.core.guard import text_of
 from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import check_policy, checkpoint_folder, required_versions
+from tau_live.decisions.policies import check_policy, required_versions
 from tau_live.store.roles import Store
 from tau_live.store.sealing import (
     SEALED,
@@ -48,7 +46,7 @@ def verify_store(
 
     Args:
         store: The store, open for reading.
-        settings: Where the key and the checkpoints are.
+        settings: Where the key is.
         anchor: Position and link of an earlier head; ``None`` checks against none.
         report_progress: Called now and then with the number of seals checked so far.
 
@@ -71,7 +69,7 @@ def verify_store(
         findings += gate_contradictions(store)
         findings += pause_contradictions(store)
     findings += _check_anchor(store, anchor)
-    files = list(_checkpoints(store, checkpoint_folder(settings)))
+    files = list(_checkpoints(store))
     findings += [finding for finding in files if finding is not None]
     without = store.seals.count_without(sealer)
     return Verification(findings, store.seals.count(), without, store.seals.head(), len(files))
@@ -94,18 +92,19 @@ def _check_anchor(store: Store, anchor: tuple[int, str] | None) -> Iterator[Find
     yield Finding("not_the_head", f"seal {place}", detail)
 
 
-def _checkpoints(store: Store, folder: Path) -> Iterator[Finding | None]:
-    """Yield, for each version whose file exists or should, its problem or ``None``."""
+def _checkpoints(store: Store) -> Iterator[Finding | None]:
+    """Yield, for each version whose checkpoint exists or should, its problem or ``None``."""
     try:
         required, versions = required_versions(store), store.policies.versions()
+        names = store.checkpoints.names()
     except (TauLiveError, ValueError) as error:  # rows may have been edited
         yield Finding("unreadable", "versions of policies", text_of(error))
         return
     for row in versions:
-        if row.version not in required and not os.path.lexists(folder / row.file):
-            continue  # its file was pruned, as keep_checkpoints says
+        if row.version not in required and row.file not in names:
+            continue  # it was pruned, as keep_checkpoints says
         try:
-            check_policy(folder, row)
+            check_policy(store.checkpoints, row)
         except CheckpointError as error:
             yield Finding("checkpoint", f"version {row.version}", str(error))
         else:

@@ -12,7 +12,7 @@ from tau_live.core.prompts import POOL
 from tau_live.core.reasons import SENTENCES, WhyNot
 from tau_live.core.records import Decision, LearnableRollout, Reward, Rollout, Update
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.decisions.policies import load_policy, policy_config
 from tau_live.decisions.prompts import pool_content
 from tau_live.learn.trajectories import CollectedRollouts, explored_of, mask_of, trajectories_of
 from tau_live.record.rewards import outcome_of
@@ -198,12 +198,11 @@ def _features(decision: Decision) -> Encoded | str:
 def _policy(store: Store, settings: Settings, version: int) -> Policy | str:
     if version == 0:
         return Policy.initial(policy_config(settings))
-    folder = checkpoint_folder(settings)
     try:
         row = store.policies.version(version)
-        if not (folder / row.file).exists():
+        if row.file not in store.checkpoints.names():
             return f"the checkpoint of version {version} was pruned"
-        return load_policy(folder, row)
+        return load_policy(store.checkpoints, row)
     except UnknownError:
         return f"version {version} is not in this store: it belongs to another store or was pruned"
     except (CheckpointError, OddRowError) as error:

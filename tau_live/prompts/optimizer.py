@@ -77,7 +77,6 @@ from tau_live.prompts.policy import (
     choose_prompt,
     context_of,
     first_report,
-    folder_of,
     skip,
     why_stopped,
 )
@@ -525,7 +524,10 @@ class _Leader:
         self._lead.begin_phase(POLICY)
         run_id = self._run.run_id
         training = PolicyTraining(
-            block, run_id, seed=self.config.seed, folder=folder_of(self._store.path, run_id)
+            block,
+            run_id,
+            seed=self.config.seed,
+            checkpoints=self._store.checkpoints.of_run(run_id),
         )
         pool = [prompt.version for prompt in (incumbent, *best[: block.pool_limit])]
         rows = list(enumerate(self._order(block.rollouts or 0)))
@@ -562,7 +564,7 @@ class _Leader:
             version = pool[choice.place]
         task = Task(
             phase=POLICY, version=version, row=row.index, repeat=repeat,
-            pool=tuple(pool) if offered else (), policy=training.file,
+            pool=tuple(pool) if offered else (), policy=training.checkpoint,
         )  # fmt: skip
         mode = RolloutMode.TRAIN
         id_ = rollout_id(self._run.run_id, row, mode=mode, version=version, repeat=repeat)

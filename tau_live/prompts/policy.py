@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -43,10 +42,10 @@ from tau_live.core.records import (
 from tau_live.core.redaction import clean_id
 from tau_live.core.sanitize import JsonObject, Limits, mapping
 from tau_live.core.settings import Settings
-from tau_live.decisions import checkpoints
+from tau_live.decisions.checkpoints import Checkpoint, load, prune, save
 from tau_live.decisions.choice import UNNAMED, Offer, offer_of
 from tau_live.decisions.decider import LEARNER, Decider, PolicyChoice
-from tau_live.decisions.policy_files import policy_config
+from tau_live.decisions.policies import policy_config
 from tau_live.decisions.runs import RunEvents
 from tau_live.learn.learner import ALGORITHM, VERSIONS_KNOWN, PointLearner
 from tau_live.learn.trajectories import CollectedRollouts, own_reward
@@ -58,8 +57,8 @@ from tau_live.rl.features import Features
 from tau_live.rl.policy import Policy
 from tau_live.rl.ppo import Update, logged_kl
 from tau_live.rl.state import LearnerState
-from tau_live.store.files import policies_of
-from tau_live.store.roles import Store
+from tau_live.store.checkpoints import version_of
+from tau_live.store.roles import Checkpoints, Store
 
 POINT = "prompt"
 """The decision point at which an item gets its prompt."""
@@ -81,11 +80,6 @@ def point_of(name: str, run_id: str) -> str:
     return f"{name}@{run_id}"
 
 
-def folder_of(store: Path, run_id: str) -> Path:
-    """Return the folder of the checkpoints of a run."""
-    return policies_of(store) / run_id
-
-
 def context_of(row: Row) -> Features:
     """Return the fields of a row that are numbers or short texts, without secrets."""
     task = row.input if isinstance(row.input, Mapping) else {"input": row.input}
@@ -104,29 +98,31 @@ class Policies:
     """The versions of a run's policy, as far as they are needed; of one thread.
 
     Args:
-        folder: The folder of its checkpoints.
         seed: Of the run.
     """
 
-    def __init__(self, folder: Path, *, seed: int) -> None:
-        self._folder = folder
+    def __init__(self, *, seed: int) -> None:
         self._seed = seed
         self._known: tuple[str, Decider] | None = None
 
-    def decider(self, file: str) -> Decider:
-        """Return the decider of the version in a file; an empty name is the untrained policy.
+    def decider(self, checkpoints: Checkpoints, name: str) -> Decider:
+        """Return the decider of a version, verified when it is loaded; the last one is kept.
+
+        Args:
+            checkpoints: Those of the run.
+            name: The version's checkpoint; empty is the untrained policy.
 
         Raises:
-            StoreFilesError: The file is missing or damaged; the item is tried again.
+            StoreFilesError: It is missing or damaged; the item is tried again.
         """
-        if self._known is None or self._known[0] != file:
+        if self._known is None or self._known[0] != name:
             try:
-                checkpoint = checkpoints.load(self._folder / file) if file else None
+                checkpoint = load(checkpoints, name) if name else None
                 states = {} if checkpoint is None else states_of(checkpoint)
             except CheckpointError as error:
                 raise StoreFilesError(str(error)) from error
             version = 0 if checkpoint is None else checkpoint.version
-            self._known = file, decider_of(states, version, seed=self._seed)
+            self._known = name, decider_of(states, version, seed=self._seed)
         return self._known[1]
 
 
@@ -380,12 +376,10 @@ def checksum(states: Mapping[str, LearnerState]) -> str:
         for point, state in states.items()
         for name, array in state.policy.arrays().items()
     }
-    return checkpoints.Checkpoint(
-        version=0, point=POINT, parent=0, parent_sha256="", arrays=arrays
-    ).sha256
+    return Checkpoint(version=0, point=POINT, parent=0, parent_sha256="", arrays=arrays).sha256
 
 
-def states_of(checkpoint: checkpoints.Checkpoint) -> dict[str, LearnerState]:
+def states_of(checkpoint: Checkpoint) -> dict[str, LearnerState]:
     """Return the learner's state of each point of a checkpoint.
 
     Raises:
@@ -458,17 +452,19 @@ class PolicyTraining:
         block: How it learns.
         run_id: The run.
         seed: Of the run.
-        folder: Where its checkpoints go; the newest few stay.
+        checkpoints: Those of the run; the newest few stay.
 
     Attributes:
-        file: The checkpoint of the newest version; empty before the first.
+        checkpoint: The name of the newest version's; empty before the first.
         decider: Decides by that version.
     """
 
-    def __init__(self, block: RlOptimizer, run_id: str, *, seed: int, folder: Path) -> None:
+    def __init__(
+        self, block: RlOptimizer, run_id: str, *, seed: int, checkpoints: Checkpoints
+    ) -> None:
         self._run_id = run_id
         self._seed = seed
-        self._folder = folder
+        self._checkpoints = checkpoints
         self._settings = Settings(seed=seed)
         self._ppo = ppo_config(block)
         self._states: dict[str, LearnerState] = {}
@@ -480,7 +476,7 @@ class PolicyTraining:
         self._losses: list[tuple[float, int]] = []
         self._gradients: list[float] = []
         self._report = first_report(block)
-        self.file = ""
+        self.checkpoint = ""
         self.decider = decider_of({}, 0, seed=seed)
 
     @property
@@ -602,7 +598,7 @@ class PolicyTraining:
         divergences = [report.ppo_kl, *(known.kl_k3 for known in measured)]
         shares = [known.near_certain_share for known in measured]
         version = report.policy_version + 1
-        checkpoint = self._checkpoint(version)
+        checkpoint = self._make_checkpoint(version)
         self._report = replace(
             report,
             executed=True,
@@ -621,19 +617,17 @@ class PolicyTraining:
             policy_version=version,
             policy_sha256=checksum(self._states),
         )
-        path = checkpoints.save(self._folder, checkpoint)
-        for other in {*path.parent.glob(f"{version:09d}-*.npz")} - {path}:
-            other.unlink()  # of a store that is gone
-        self.file = path.name
+        self.checkpoint = save(self._checkpoints, checkpoint)
+        for name in self._checkpoints.names():
+            if version_of(name) == version and name != self.checkpoint:
+                self._checkpoints.delete(name)  # of a store that is gone
         self._sha256 = checkpoint.sha256
         self.decider = decider_of(self._states, version, seed=self._seed)
-        checkpoints.prune(
-            self._folder, keep=self._settings.keep_checkpoints, needed=frozenset({version})
-        )
+        prune(self._checkpoints, keep=self._settings.keep_checkpoints, needed=frozenset({version}))
 
-    def _checkpoint(self, version: int) -> checkpoints.Checkpoint:
+    def _make_checkpoint(self, version: int) -> Checkpoint:
         points = sorted(self._states)
-        return checkpoints.Checkpoint(
+        return Checkpoint(
             version=version,
             point=point_of(POINT, self._run_id),
             parent=version - 1,
@@ -693,8 +687,9 @@ def restore(store: Store, ref: str, *, reason: str, who: str) -> OptimizerReport
     run_id = point.removeprefix(point_of(POINT, ""))
     try:
         run = store.optimizations.run(run_id)
-        [path] = folder_of(store.path, run_id).glob(f"{int(version):09d}-*.npz")
-        checkpoint = checkpoints.load(path)
+        checkpoints = store.checkpoints.of_run(run_id)
+        [name] = [name for name in checkpoints.names() if version_of(name) == int(version)]
+        checkpoint = load(checkpoints, name)
         states = states_of(checkpoint)
         report = msgspec.convert(run.report["rl_optimizer"], OptimizerReport)
     except (CheckpointError, UnknownError, LookupError, ValueError) as error:

@@ -20,7 +20,7 @@ from tau_live.core.sanitize import JsonObject
 from tau_live.prompts.config import OptimizationConfig
 from tau_live.prompts.items import Item, ModelArgs, Queue, failure_of, output_of, run_agent
 from tau_live.prompts.models import Models, StoppedError, SurroundingsError
-from tau_live.prompts.policy import ItemDecisions, ItemRun, Policies, context_of, folder_of
+from tau_live.prompts.policy import ItemDecisions, ItemRun, Policies, context_of
 from tau_live.prompts.rows import Row
 from tau_live.prompts.scorers import Scored, Scoring
 from tau_live.store.records import Limits
@@ -154,7 +154,7 @@ class PromptExecutor:
         self.scoring = Scoring(plan.config.scorers, plan.config.safety_reward.policy, self._judge)
         self.agent = None if plan.config.agent is None else load_callable(plan.config.agent)
         self._prompts: dict[str, str] = {}
-        self._policies = Policies(folder_of(plan.store, plan.run_id), seed=plan.config.seed)
+        self._policies = Policies(seed=plan.config.seed)
 
     def begin(self, store: Store, claim: Claim, run: Run) -> "_Execution":
         """Begin the item of a claim."""
@@ -164,7 +164,7 @@ class PromptExecutor:
         row = self.plan.rows[mode][task.row]
         pair = (mode.value, row.digest, row.index, task.repeat)  # the same for every prompt
         is_policys = task.phase == POLICY
-        decisions = self._decisions(claim, run, task, row) if is_policys else None
+        decisions = self._decisions(store, claim, run, task=task, row=row) if is_policys else None
         args = ModelArgs(
             prompt=self._prompt(store, task.version), seed=seed_from(config.seed, *pair),
             model=config.model, temperature=config.rollout_temperature,
@@ -173,11 +173,13 @@ class PromptExecutor:
         own = run if decisions is None else ItemRun(run, decisions)
         return _Execution(self, Item(claim, self.models, args, run=own), row, decisions)
 
-    def _decisions(self, claim: Claim, run: Run, task: Task, row: Row) -> ItemDecisions:
+    def _decisions(
+        self, store: Store, claim: Claim, run: Run, *, task: Task, row: Row
+    ) -> ItemDecisions:
         """Return the decisions of an item, the first of which is that for its prompt."""
         decisions = ItemDecisions(
-            self._policies.decider(task.policy), claim, run, repeat=task.repeat,
-            keeps_texts=self.queue.keeps_texts,
+            self._policies.decider(store.checkpoints.of_run(self.plan.run_id), task.policy),
+            claim, run, repeat=task.repeat, keeps_texts=self.queue.keeps_texts,
         )  # fmt: skip
         if task.pool:
             decisions.note_prompt(task.pool, context_of(row))

@@ -42,7 +42,7 @@ from tau_live.core.switch import killed_by
 from tau_live.core.sync import Latch, Tally, Throttle
 from tau_live.decisions.choice import Decisions
 from tau_live.decisions.decider import Decider
-from tau_live.decisions.policy_files import checkpoint_folder, policy_config
+from tau_live.decisions.policies import policy_config
 from tau_live.decisions.prompts import Prompts
 from tau_live.decisions.runs import RunEvents, RunHandle, decided_before, target_of
 from tau_live.decisions.service import Service
@@ -143,7 +143,6 @@ class Runtime:
         self._decider = Decider(Policy.initial(policy_config(settings)), seed=settings.seed)
         self._service = Service(
             self._decider,
-            checkpoint_folder(settings),
             promoted=partial(self.plugins.tell, "policy_promoted"),
         )
         self._prompts = Prompts(settings, open_=self._open_prompts, count=self._counts.add)

@@ -8,9 +8,10 @@ a value that cannot be stored is a ``StoreError``.
 Each backend is a folder beside ``sql``, opened in ``opening`` and held to ``tests/contracts``.
 """
 
+from tau_live.store.checkpoints import Checkpoints
 from tau_live.store.sql.batch import Batch
 from tau_live.store.sql.operations import Leases
 from tau_live.store.sql.retention import Retention
 from tau_live.store.sql.store import Store
 
-__all__ = ["Batch", "Leases", "Retention", "Store"]
+__all__ = ["Batch", "Checkpoints", "Leases", "Retention", "Store"]

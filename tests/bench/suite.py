@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tau_live.decisions import policy_files
+from tau_live.decisions import policies
 from tau_live.learn.learner import Learner as LearnerOfStore
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.policy import PolicyConfig
@@ -154,7 +154,7 @@ def play_without(part: str, name: str, seed: int, *, most: int | None = None) ->
     shapes = {"network": {"net_width": 0}, "kernels": {"kernels": 0}}
     with (
         patch.object(build, "Learner", partial(LearnerOfStore, ppo=ppo)),
-        patch.object(policy_files, "PolicyConfig", partial(PolicyConfig, **shapes.get(part, {}))),
+        patch.object(policies, "PolicyConfig", partial(PolicyConfig, **shapes.get(part, {}))),
         ours(seed, window=0 if part == "window" else None) as player,
     ):
         return figures(name, *earned(task_of(name, seed, most=most), player, seed))

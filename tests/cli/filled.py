@@ -21,7 +21,7 @@ from tau_live.core.records import (
 )
 from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
-from tau_live.decisions.policy_files import checkpoint_folder, policy_config
+from tau_live.decisions.policies import policy_config
 from tau_live.learn.monitoring import Figures
 from tau_live.operate.alerts import AlertRaiser
 from tau_live.operate.status import status_of
@@ -143,7 +143,7 @@ def _add_policies(store: SqliteStore, settings: Settings) -> None:
             parent_sha256=parent_sha256,
             arrays=arrays,
         )
-        file = checkpoints.save(checkpoint_folder(settings), made).name
+        file = checkpoints.save(store.checkpoints, made)
         parent_sha256 = made.sha256
         row = structs.replace(policy(version, parent=version - 1), sha256=made.sha256, file=file)
         store.policies.add_update(_learned(version), row)

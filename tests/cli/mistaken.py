@@ -18,9 +18,8 @@ from tau_live.core.plugins import PluginReport
 from tau_live.core.processes import PROCESSES, this_process
 from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import Monitor, MonitorNumbers
-from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.operate.stops import Notices
+from tau_live.store.files import policies_of
 from tau_live.store.sealing import Keys, key_in
 from tau_live.store.sqlite.connection import connect
 from tau_live.store.sqlite.store import SqliteStore
@@ -373,7 +372,7 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 
 @makes("policy-missing")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
-    for one in checkpoint_folder(Settings(store=file)).iterdir():
+    for one in policies_of(file).iterdir():
         one.unlink()
 
 

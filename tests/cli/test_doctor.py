@@ -8,9 +8,8 @@ import pytest
 
 from tau_live.core.processes import PROCESSES, this_process
 from tau_live.core.records import RewardSource, RolloutStatus
-from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.learn.learner import LEASE
+from tau_live.store.files import policies_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
@@ -98,7 +97,7 @@ def test_a_cost_limit_without_a_cost_is_a_warning(filled: Path, read: Read) -> N
 
 
 def test_a_version_that_serves_and_is_damaged_is_a_warning(filled: Path, read: Read) -> None:
-    for file in checkpoint_folder(Settings(store=filled)).iterdir():
+    for file in policies_of(filled).iterdir():
         file.write_bytes(b"damaged")
 
     found = read("doctor", "--store", filled)

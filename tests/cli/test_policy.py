@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.store.files import policies_of
 from tau_live.store.records import Topic
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
@@ -32,7 +31,7 @@ def test_the_champion_is_named_and_a_file_that_is_gone(filled: Path, run: Run, r
         trial = store.trials.trial("model")
         store.trials.save(replace(trial, champion=1, revision=trial.revision + 1))
         file = store.policies.version(2).file
-    (checkpoint_folder(Settings(store=filled)) / file).unlink()
+    (policies_of(filled) / file).unlink()
 
     found, shown = read("policy", "show", 1, "--store", filled), run("status", "--store", filled)
     listed = run("policy", "list", "--store", filled).stdout
@@ -178,19 +177,18 @@ def test_a_version_whose_file_is_damaged_is_not_put_into_service(filled: Path, r
 
 
 def test_a_version_whose_file_was_pruned_is_said_to_be(filled: Path, run: Run) -> None:
-    (file,) = checkpoint_folder(Settings(store=filled)).glob("000000001-*.npz")
+    (file,) = policies_of(filled).glob("000000001-*.npz")
     file.unlink()
 
     result = run(*USE, "1", "--store", filled)
 
     assert result.exit_code == 1
-    assert "the checkpoint of version 1 is not in" in result.stderr
-    assert "pruned" in result.stderr
+    assert f"the checkpoint of version 1 is not at {file}: it was pruned" in result.stderr
     assert version_in_service(filled) == 2
 
 
 def _damage(store: Path, version: int) -> None:
-    (file,) = checkpoint_folder(Settings(store=store)).glob(f"{version:09d}-*.npz")
+    (file,) = policies_of(store).glob(f"{version:09d}-*.npz")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0xFF
     file.write_bytes(content)

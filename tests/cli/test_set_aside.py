@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.core.processes import PROCESSES, this_process
-from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder
+from tau_live.store.files import policies_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 
@@ -24,7 +23,7 @@ def test_a_damaged_store_is_kept_with_its_policies_and_another_begun_held(
     filled: Path, run: Run, read: Read
 ) -> None:
     content = damaged(filled)
-    policies = sorted(file.name for file in checkpoint_folder(Settings(store=filled)).iterdir())
+    policies = sorted(file.name for file in policies_of(filled).iterdir())
 
     result = run("set-aside", "--store", filled, "--reason", "the disk lost a page")
 

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from tau_live.core.errors import StoreUnavailableError
-from tau_live.core.settings import Settings
 from tau_live.decisions.checkpoints import Checkpoint, load, prune, save
-from tau_live.decisions.policy_files import checkpoint_folder, needed_versions
+from tau_live.decisions.policies import needed_versions
+from tau_live.store.files import policies_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Run
 from tests.cli.filled import CHILD, SOLVED
@@ -212,7 +212,7 @@ def test_a_gate_that_was_reset_is_sound(resets: int, filled: Path, run: Run) -> 
 
 
 def test_a_checkpoint_that_was_touched_is_found(filled: Path, run: Run) -> None:
-    file = next(checkpoint_folder(Settings(store=filled)).glob("*.npz"))
+    file = next(policies_of(filled).glob("*.npz"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
@@ -225,19 +225,19 @@ def test_a_checkpoint_that_was_touched_is_found(filled: Path, run: Run) -> None:
 
 
 def test_an_older_version_may_serve_whose_parent_was_pruned(filled: Path, run: Run) -> None:
-    folder = checkpoint_folder(Settings(store=filled))
+    folder = policies_of(filled)
     with closing(SqliteStore.open(filled)) as store:
         held = store.policies.version(2)
         made = Checkpoint(
             version=3, point="model", parent=2, parent_sha256=held.sha256,
-            arrays=load(folder / held.file, sha256=held.sha256).arrays,
+            arrays=load(store.checkpoints, held.file, sha256=held.sha256).arrays,
         )  # fmt: skip
-        row = replace(policy(3, parent=2), sha256=made.sha256, file=save(folder, made).name)
+        row = replace(policy(3, parent=2), sha256=made.sha256, file=save(store.checkpoints, made))
         store.policies.add_update(replace(update(10), version=3, parent=2), row)
         trial = store.trials.trial("model")
         store.trials.save(replace(trial, champion=3, revision=trial.revision + 1))
         store._connection.change("update sequences set value = 10 where name = 'ready'")
-        gone = prune(folder, keep=2, needed=frozenset(needed_versions(store)))
+        gone = prune(store.checkpoints, keep=2, needed=frozenset(needed_versions(store)))
 
     used = run("policy", "use", "2", "--point", "model", "--reason", "was fine", "--store", filled)
     sound = run("verify", "--store", filled)

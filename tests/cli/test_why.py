@@ -14,8 +14,8 @@ import tau_live
 from tau_live.core.gate import GateEntry
 from tau_live.core.records import Decision, Rollout, RolloutQuery
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.operate.why import gate_at
+from tau_live.store.files import policies_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import FAILED, SOLVED
@@ -172,7 +172,7 @@ def test_a_decision_that_was_changed_is_found_out(learned: Path, run: Run, tmp_p
 def test_of_a_pruned_checkpoint_the_rest_is_shown(learned: Path, run: Run, tmp_path: Path) -> None:
     pruned = copied(learned, tmp_path)
     one = stored(learned)[-1]
-    for file in checkpoint_folder(Settings(store=pruned)).iterdir():
+    for file in policies_of(pruned).iterdir():
         file.unlink()
 
     shown = run("why", one.decision_id, "--store", pruned)

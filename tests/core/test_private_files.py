@@ -13,6 +13,7 @@ from tau_live.core.files import make_folders, narrow, opened_new
 from tau_live.core.settings.sources import read_toml
 from tau_live.decisions.checkpoints import Checkpoint, save
 from tau_live.record.recording import Recorder
+from tau_live.store.checkpoints import FolderCheckpoints
 from tau_live.store.sealing import MOST_KEY_BYTES, key_in
 from tau_live.store.sqlite.store import SqliteStore
 
@@ -188,7 +189,7 @@ def test_a_folder_of_checkpoints_that_is_a_link_is_refused(tmp_path: Path) -> No
     checkpoint = Checkpoint(version=1, point="p", parent=0, parent_sha256="", arrays={})
 
     with pytest.raises(CheckpointError, match="symbolic link"):
-        save(tmp_path / "policies", checkpoint)
+        save(FolderCheckpoints(tmp_path / "policies"), checkpoint)
 
     assert list((tmp_path / "theirs").iterdir()) == []
 

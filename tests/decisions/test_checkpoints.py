@@ -16,9 +16,11 @@ import pytest
 
 from tau_live.core.errors import CheckpointError, StoreUnavailableError
 from tau_live.core.files import write_whole
-from tau_live.decisions.checkpoints import Checkpoint, file_of, load, load_some, prune, save
+from tau_live.decisions.checkpoints import Checkpoint
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.state import LearnerState
+from tau_live.store.checkpoints import name_of
+from tests.decisions.paths import load, load_some, prune, save
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -373,7 +375,7 @@ def test_nothing_is_pruned_where_there_is_nothing(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_deleted_stays(tmp_path: Path) -> None:
     saved(tmp_path, [2])
-    (tmp_path / file_of(1)).mkdir()
+    (tmp_path / name_of(1)).mkdir()
 
     assert prune(tmp_path, keep=0, needed=frozenset()) == [2]
 
@@ -394,7 +396,7 @@ ENDING = """
 import sys, threading
 from pathlib import Path
 from tau_live.core.errors import TauLiveError
-from tau_live.decisions.checkpoints import load
+from tests.decisions.paths import load
 
 def last():
     threading.main_thread().join()

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from tau_live.core.errors import CheckpointError
-from tau_live.decisions.checkpoints import file_of, load, load_some
+from tau_live.store.checkpoints import name_of
+from tests.decisions.paths import load, load_some
 
 
 def sealed(content: bytes) -> bytes:
@@ -76,7 +77,7 @@ HARMFUL = {
 
 @pytest.mark.parametrize("entries", HARMFUL.values(), ids=HARMFUL)
 def test_a_file_that_was_made_to_harm_is_refused(tmp_path: Path, entries: dict[str, bytes]) -> None:
-    path = tmp_path / file_of(1)
+    path = tmp_path / name_of(1)
     path.write_bytes(sealed(archive_of(entries)))
 
     with pytest.raises(CheckpointError):
@@ -86,7 +87,7 @@ def test_a_file_that_was_made_to_harm_is_refused(tmp_path: Path, entries: dict[s
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
-    path = tmp_path / file_of(1)
+    path = tmp_path / name_of(1)
     bomb = archive_of({"checkpoint": bytes(2**26)}, compression=zipfile.ZIP_DEFLATED)
     path.write_bytes(sealed(bomb))
 
@@ -98,7 +99,7 @@ def test_a_file_that_claims_too_much_is_refused(tmp_path: Path) -> None:
     content = bytearray(archive_of({"checkpoint": header()}))
     central = content.index(b"PK\x01\x02")
     content[central + 24 : central + 28] = struct.pack("<I", 2**30)
-    path = tmp_path / file_of(1)
+    path = tmp_path / name_of(1)
     path.write_bytes(sealed(bytes(content)))
 
     with pytest.raises(CheckpointError, match="claims to hold more than"):
@@ -137,7 +138,7 @@ def claiming(shape: bytes) -> bytes:
 def test_what_a_file_claims_is_refused_before_it_is_read(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
-    path = tmp_path / file_of(1)
+    path = tmp_path / name_of(1)
     path.write_bytes(content)
 
     with pytest.raises(CheckpointError, match=why):
@@ -147,7 +148,7 @@ def test_what_a_file_claims_is_refused_before_it_is_read(
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / file_of(1)
+    path = tmp_path / name_of(1)
     os.mkfifo(path)
 
     with pytest.raises(CheckpointError, match="not a regular file"):

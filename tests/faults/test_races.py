@@ -10,11 +10,12 @@ import pytest
 from tau_live.core.errors import StoreUnavailableError
 from tau_live.core.gate_keeper import GateKeeper, hold_stored
 from tau_live.core.settings import Settings
-from tau_live.decisions import checkpoints
-from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.decisions.policies import check_policy
 from tau_live.learn import learner as unfinished
 from tau_live.learn.learner import Learner
 from tau_live.operate.trials import Order, roll_back
+from tau_live.store.checkpoints import name_of
+from tau_live.store.files import policies_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.faults import arming
 from tests.faults.whole import orphans, problems
@@ -96,7 +97,7 @@ def test_two_learners_make_versions_of_two_points_at_once(
     due(store)
     due(store, first=8, point="tools")
 
-    half_written = checkpoint_folder(settings) / ".000000001-0123456789abcdef.npz.99999999-1.part"
+    half_written = policies_of(settings.store) / ".000000001-0123456789abcdef.npz.99999999-1.part"
 
     def learn_too() -> None:
         half_written.touch()  # as if by a process of another container
@@ -147,7 +148,7 @@ def test_whoever_makes_the_same_again_takes_over_the_note_of_who_died_at_it(
     with learner(settings, "dead") as dead, arming.arm("update.saved", die):
         with pytest.raises(DiedError):
             dead.run_next(now=1.0)
-    left = [path.name for path in checkpoint_folder(settings).iterdir()]
+    left = [path.name for path in policies_of(settings.store).iterdir()]
 
     with learner(settings, "next") as following:
         found = following.run_next(now=1.0)
@@ -200,12 +201,33 @@ def test_an_update_has_not_failed_because_the_store_was_locked_when_it_was_store
     assert problems(settings) == []
 
 
+def test_an_update_has_not_failed_because_no_checkpoint_could_be_pruned(
+    settings: Settings, store: SqliteStore
+) -> None:
+    folder = policies_of(settings.store)
+    aside = folder.with_name("aside")
+    due(store)
+
+    def replace_by_a_loop() -> None:
+        folder.rename(aside)
+        folder.symlink_to(folder)
+
+    with learner(settings, "test") as learning, arming.arm("update.stored", replace_by_a_loop):
+        found = learning.run_next(now=1.0)
+    folder.unlink()
+    aside.rename(folder)
+
+    assert found is not None
+    assert found.serves
+    assert problems(settings) == []
+
+
 def test_files_that_no_note_names_are_left_alone(settings: Settings, store: SqliteStore) -> None:
     due(store)
     with learner(settings, "test") as learning:
         learning.run_next(now=1.0)
-        folder = checkpoint_folder(settings)
-        kept = checkpoints.file_of(9, "ab" * 32)
+        folder = policies_of(settings.store)
+        kept = name_of(9, "ab" * 32)
         (folder / kept).touch()
         unfinished.add_note(store, "../store.sqlite", "dead:0:0", ttl_s=1.0)
         unfinished.add_note(store, store.policies.version(1).file, "dead:0:0", ttl_s=1.0)
@@ -216,7 +238,7 @@ def test_files_that_no_note_names_are_left_alone(settings: Settings, store: Sqli
     assert (folder / kept).exists()
     assert settings.store.exists()
     assert not store.leases.all(unfinished.NOTE)
-    check_policy(folder, store.policies.version(1))
+    check_policy(store.checkpoints, store.policies.version(1))
 
 
 def test_a_hold_is_stored_with_its_update_and_written_down_once(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tau_live.core.errors import TauLiveError
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.decisions.policies import check_policy
 from tau_live.operate.verification import gate_contradictions
+from tau_live.store.files import policies_of
 from tau_live.store.sealing import SEALED, Sealer
 from tau_live.store.sqlite.store import SqliteStore
 
@@ -62,7 +63,7 @@ def problems(settings: Settings) -> list[str]:
             *_of_sqlite(store),
             *_of_seals(store),
             *_of_learning(store),
-            *_of_policies(store, settings),
+            *_of_policies(store),
         ]
     finally:
         store.close()
@@ -101,20 +102,19 @@ def _of_learning(store: SqliteStore) -> Iterator[str]:
         yield f"updates made {sorted(made)}, known are {known}"
 
 
-def _of_policies(store: SqliteStore, settings: Settings) -> Iterator[str]:
-    folder = checkpoint_folder(settings)
+def _of_policies(store: SqliteStore) -> Iterator[str]:
     for serving in store.policies.in_service().values():
         if not serving.version:
             continue
         try:
-            check_policy(folder, store.policies.version(serving.version))
+            check_policy(store.checkpoints, store.policies.version(serving.version))
         except TauLiveError as error:
             yield f"what serves {serving.point!r} is not whole: {error}"
 
 
 def orphans(settings: Settings) -> list[str]:
     """Return the files in and beside a store that belong to nothing."""
-    folder = checkpoint_folder(settings)
+    folder = policies_of(settings.store)
     store = SqliteStore.open(settings.store)
     known = {row.file for row in store.policies.versions()}
     store.close()

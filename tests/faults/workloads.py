@@ -23,7 +23,6 @@ from tau_live.core.plugins import Plugins
 from tau_live.core.processes import this_process
 from tau_live.core.records import AttemptStatus, RolloutConfig, RolloutStatus
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.evidence.artifacts import DAY_S, Names, Root, timestamp
 from tau_live.evidence.comparison import read_evidence, write_reports
 from tau_live.evidence.publication import COMPARED, archive, purge
@@ -48,6 +47,7 @@ from tau_live.record.pipeline import Pipeline
 from tau_live.record.recording import Recorder
 from tau_live.record.writer import REOPEN_S, Listeners, Writer
 from tau_live.runtime.build import learner_of, open_store, pipeline_of
+from tau_live.store.files import policies_of
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, queued, reward
 from tests.evidence.projects import RIGHT, RUN, SEEDS, smaller
@@ -174,7 +174,7 @@ def learnable(folder: Path) -> None:
     """Prepare a store with versions, with what an update left behind that died, and with more."""
     with_versions(settings(folder), 32)
     store = open_store(settings(folder))
-    policies = checkpoint_folder(settings(folder))
+    policies = policies_of(settings(folder).store)
     store.clock = lambda: 0.0
     for name in ("000000005-0123456789abcdef.npz", "000000007-0123456789abcdef.npz"):
         unfinished.add_note(store, name, DEAD, ttl_s=60.0)

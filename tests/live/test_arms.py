@@ -12,8 +12,8 @@ from tau_live.core.hookspecs import Answer, DecisionRequest, Promotion, hookimpl
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Learner, Settings
 from tau_live.core.settings.tables import HardGateCost, SafetySettings
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.operate.trials import expose, freeze_champion, roll_back, stop
+from tau_live.store.files import policies_of
 from tests.live.armed import (
     OPTIONS,
     again,
@@ -180,7 +180,7 @@ def test_a_champion_whose_file_is_damaged_leaves_the_control_to_the_host(
 ) -> None:
     again(replace(settings, control_share=0.5, probation=0))
     version = learned_champion(live, settings)
-    next(checkpoint_folder(settings).glob(f"*{version}-*.npz")).write_bytes(b"broken")
+    next(policies_of(settings.store).glob(f"*{version}-*.npz")).write_bytes(b"broken")
     again(replace(settings, control_share=0.5, probation=0))
 
     found = [decided(key)[0] for key in range(12)]
@@ -196,7 +196,7 @@ def test_the_files_of_champions_are_not_pruned(live: Path, settings: Settings) -
         rounds(8, start=start)
         assert tau_live.flush(30)
 
-    files = {int(file.stem[:9]) for file in checkpoint_folder(settings).glob("*.npz")}
+    files = {int(file.stem[:9]) for file in policies_of(settings.store).glob("*.npz")}
     with opened(live) as store:
         newest = store.policies.versions()[-1].version
     assert version in files

@@ -10,8 +10,8 @@ import pytest
 
 import tau_live
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.record.shutdown import SUFFIX, losses_left
+from tau_live.store.files import policies_of
 from tau_live.store.sqlite.store import SqliteStore
 from tests.live.running import (
     done,
@@ -372,7 +372,7 @@ def test_failing_updates_hold_the_gate_although_collection_succeeds(
     live: Path, settings: Settings
 ) -> None:
     """Fault 6: the reference resets one shared streak with every collected run."""
-    checkpoint_folder(settings).write_text("not a folder")
+    policies_of(settings.store).write_text("not a folder")
 
     flushed = []
     for start in range(0, 80, 8):
@@ -395,7 +395,7 @@ def test_failing_updates_hold_the_gate_although_collection_succeeds(
     assert tau_live.attach(settings) is not None
     assert (gate()["state"], gate()["reason"]) == ("hold", "update_failures")
 
-    checkpoint_folder(settings).unlink()
+    policies_of(settings.store).unlink()
     assert reset(live).returncode == 0
     until(lambda: gate()["state"] == "pass", deadline_s=2.0)
     rounds(8, start=100)

@@ -14,8 +14,9 @@ import pytest
 import tau_live
 from tau_live.core.records import AttemptStatus, RolloutStatus, rollout_id_of
 from tau_live.core.settings import Content, Settings
-from tau_live.decisions.policy_files import checkpoint_folder, load_policy
+from tau_live.decisions.policies import load_policy
 from tau_live.operate.status import status_file
+from tau_live.store.files import policies_of
 from tests.live.running import (
     decisions,
     done,
@@ -137,7 +138,7 @@ def counted(path: Path) -> int:
 def test_fault_06_a_hold_is_stored_seen_and_reset_and_update_failures_trip_it(
     live: Path, settings: Settings
 ) -> None:
-    checkpoint_folder(settings).write_text("not a folder")
+    policies_of(settings.store).write_text("not a folder")
     for start in range(0, 200, 8):
         rounds(8, start=start)
         tau_live.flush(10)
@@ -195,7 +196,7 @@ def test_fault_07_updates_change_what_is_decided(live: Path, settings: Settings)
 
     with opened(live) as store:
         found = store.policies.versions()
-        policies = [load_policy(checkpoint_folder(settings), row) for row in found[-3:]]
+        policies = [load_policy(store.checkpoints, row) for row in found[-3:]]
     last = rollouts(live)[-40:]
     chosen = Counter(decisions(live, row.rollout_id)[0].applied for row in last)
     assert len(found) > 3

@@ -13,7 +13,7 @@ from tau_live.core.reasons import WhyNot
 from tau_live.core.records import RolloutStatus
 from tau_live.core.settings import Learner as Where
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder, load_policy
+from tau_live.decisions.policies import load_policy
 from tau_live.learn.learner import Learner
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.record.rewards import taken_by_safety
@@ -75,7 +75,7 @@ def probabilities(path: Path, settings: Settings) -> list[float]:
     """Return what serves, as the probabilities of one decision."""
     with opened(path) as store:
         version = store.policies.in_service()["model"].version
-        policy = load_policy(checkpoint_folder(settings), store.policies.version(version))
+        policy = load_policy(store.checkpoints, store.policies.version(version))
     found: list[float] = policy.probabilities(GOOD, default=None).tolist()
     return found
 

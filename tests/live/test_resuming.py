@@ -8,7 +8,6 @@ import pytest
 from tau_live.core.records import Update
 from tau_live.core.settings import Settings
 from tau_live.decisions import checkpoints
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.learn.learner import Learner
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.state import LearnerState
@@ -51,8 +50,8 @@ def newest(path: Path) -> LearnerState:
     """Return the state of the newest version."""
     with opened(path) as store:
         row = store.policies.versions("model")[-1]
-    folder = checkpoint_folder(Settings(store=path))
-    return LearnerState.from_arrays(checkpoints.load(folder / row.file, sha256=row.sha256).arrays)
+        checkpoint = checkpoints.load(store.checkpoints, row.file, sha256=row.sha256)
+    return LearnerState.from_arrays(checkpoint.arrays)
 
 
 def test_resumed_after_every_update_equals_uninterrupted_though_some_were_skipped_or_undone(

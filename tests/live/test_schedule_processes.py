@@ -10,10 +10,10 @@ import pytest
 
 from tau_live.core.records import LearnableRollout, Update
 from tau_live.core.settings import Settings
-from tau_live.decisions import checkpoints
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.learn.learner import LEASE, Learner
+from tau_live.store.files import policies_of
 from tau_live.store.roles import Store
+from tests.decisions.paths import load
 from tests.live.learned import LEARNS, due, updates, versions
 from tests.live.running import done, go, integrity, line, opened, process, until
 from tests.live.test_poison import add, worth
@@ -82,7 +82,7 @@ def check(path: Path, settings: Settings) -> None:
     assert [row.version for row in found] == made
     assert set(taken(path).values()) <= {1}
     for row in found[-settings.keep_checkpoints :]:
-        checkpoints.load(checkpoint_folder(settings) / row.file, sha256=row.sha256)
+        load(policies_of(settings.store) / row.file, sha256=row.sha256)
     assert integrity(path) == "ok"
 
 
@@ -128,7 +128,7 @@ def test_killed_in_the_middle_of_updates_again_and_again_nothing_is_lost(path: P
     with opened(path) as store, store.begin():
         for number in range(4_800):
             add(store, number, total=worth(number))
-    folder = checkpoint_folder(settings)
+    folder = policies_of(settings.store)
 
     for round_ in range(10):
         before = len(updates(path))

@@ -12,7 +12,7 @@ from tau_live.core.errors import TauLiveError
 from tau_live.core.gate_keeper import hold_stored
 from tau_live.core.records import Decision, LearnableRollout, Rollout, RolloutMode, RolloutQuery
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder, load_policy
+from tau_live.decisions.policies import load_policy
 from tau_live.operate.optimizations import optimization_status
 from tau_live.prompts.config import RlOptimizer
 from tau_live.prompts.control import move
@@ -23,11 +23,12 @@ from tau_live.prompts.policy import (
     PolicyTraining,
     checksum,
     context_of,
-    folder_of,
     restore,
 )
 from tau_live.prompts.rows import row_of
 from tau_live.prompts.worker import POLICY
+from tau_live.store.checkpoints import FolderCheckpoints
+from tau_live.store.files import policies_of
 from tau_live.store.records import Optimization
 from tests.prompts.agents import notes
 from tests.prompts.choosers import CHOOSERS, NEW, OLD, OTHER
@@ -189,7 +190,7 @@ def test_only_train_items_of_the_run_reach_it_and_nothing_live_changes(bench: Be
     assert report_of(ended) == report_of(alone)
     assert (bench.store.policies.in_service(), bench.store.trials.points()) == before
     assert [known.version for known in bench.store.policies.versions()] == [1]
-    served = load_policy(checkpoint_folder(settings), bench.store.policies.version(1))
+    served = load_policy(bench.store.checkpoints, bench.store.policies.version(1))
     assert served.rollouts == 0
 
 
@@ -228,7 +229,7 @@ def learned(bench: Bench, run: Optimization, folder: Path, **changes: Any) -> Op
         if name in {"gae", "ppo"}
     }
     block = RlOptimizer.model_validate({"enabled": True, **BASE, **changes, **parts})
-    training = PolicyTraining(block, run.run_id, seed=0, folder=folder)
+    training = PolicyTraining(block, run.run_id, seed=0, checkpoints=FolderCheckpoints(folder))
     rollouts = [
         LearnableRollout(
             item,
@@ -354,7 +355,7 @@ def test_a_run_that_is_stopped_says_why_it_learned_nothing(bench: Bench, reason:
 @pytest.mark.slow
 def test_an_update_that_fails_ends_the_run_and_counts_at_the_gate(bench: Bench) -> None:
     run = bench.begin(**config(16))
-    folder = folder_of(bench.store.path, run.run_id)
+    folder = policies_of(bench.store.path) / run.run_id
     folder.parent.write_text("in the way")
 
     ended = bench.lead(run)
@@ -458,7 +459,7 @@ def test_items_whose_policy_is_gone_are_missing_and_end_no_worker(bench: Bench) 
         "poll_interval_ms": 1500,
     }  # it comes after the removal
     run = bench.begin(**config(16, max_attempts=1, **slow_polls))
-    folder = folder_of(bench.store.path, run.run_id)
+    folder = policies_of(bench.store.path) / run.run_id
 
     def remove(shown: Shown) -> None:
         for path in folder.glob("*.npz"):
@@ -497,7 +498,7 @@ def test_a_policy_that_cannot_be_verified_is_not_put_back(bench: Bench, broken: 
         "no number": f"prompt@{run.run_id}:one",
     }.get(broken, f"prompt@{run.run_id}:1")
     if broken == "damaged":
-        [path] = folder_of(bench.store.path, run.run_id).glob("000000001-*")
+        [path] = (policies_of(bench.store.path) / run.run_id).glob("000000001-*")
         path.write_bytes(path.read_bytes()[:-1] + b"0")
 
     with pytest.raises(TauLiveError, match="failed to load rollback checkpoint '"):

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tau_live.core.errors import CheckpointError
-from tau_live.decisions.checkpoints import file_of, load, load_some
+from tau_live.store.checkpoints import name_of
+from tests.decisions.paths import load, load_some
 from tests.proof.inputs_tally import Tally
 
 _END = struct.Struct("<4s4H2LH")
@@ -125,7 +126,7 @@ BOMBS: Mapping[str, Callable[[], bytes]] = {
 
 def bomb_cases(tally: Tally, seed: int, cases: range, folder: Path) -> Mapping[str, object]:
     """Read every bomb; return how many were not refused, and what refusing took at most."""
-    path = folder / file_of(1)
+    path = folder / name_of(1)
     taken: list[float] = []
     grown: list[float] = []
     for name, make in BOMBS.items():

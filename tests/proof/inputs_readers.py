@@ -17,13 +17,15 @@ from tau_live.core.redaction import Redactor
 from tau_live.core.sanitize import Limits
 from tau_live.core.settings import SETTINGS, Settings
 from tau_live.core.switch import switched_on
-from tau_live.decisions import checkpoints
+from tau_live.decisions.checkpoints import Checkpoint
 from tau_live.record.recording import lines, read
 from tau_live.rl.features import encode, pack, unpack
 from tau_live.runtime.importing.otel import Traces
 from tau_live.runtime.importing.rows import BadRow, FieldError, json_rows, table_rows
 from tau_live.runtime.importing.runs import Reader, Records, Runs
+from tau_live.store.checkpoints import name_of
 from tau_live_hooks.tau import TauStream
+from tests.decisions.paths import load, load_some, save
 from tests.proof.inputs_lines import (
     CSV,
     OTEL,
@@ -152,11 +154,11 @@ class Readers:
         Settings.from_env({"TAU_LIVE_RL_CONFIG": str(file)})
 
     def _checkpoint(self, rng: random.Random) -> None:
-        path = self._folder / checkpoints.file_of(1)
+        path = self._folder / name_of(1)
         content = _saved(self._folder)
         at = rng.choice((0, len(content) - 500, rng.randrange(len(content))))
         path.write_bytes(content[:at] + spoiled(rng, content[at : at + 500]) + content[at + 500 :])
-        for reading in (checkpoints.load, lambda path: checkpoints.load_some(path, ["x"])):
+        for reading in (load, lambda path: load_some(path, ["x"])):
             with suppress(*REFUSED):
                 reading(path)
 
@@ -177,9 +179,9 @@ def _text(rng: random.Random) -> str:
 
 @lru_cache(maxsize=1)
 def _saved(folder: Path) -> bytes:
-    saved = checkpoints.save(
+    saved = save(
         folder,
-        checkpoints.Checkpoint(
+        Checkpoint(
             version=1, point="p", parent=0, parent_sha256="",
             arrays={"x": np.zeros(8), "y": np.arange(4)},
         ),

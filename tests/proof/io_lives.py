@@ -16,7 +16,7 @@ import tau_live
 from tau_live.core.errors import TauLiveError
 from tau_live.core.records import RolloutQuery, RolloutStatus
 from tau_live.core.settings import Learner, Settings
-from tau_live.decisions.policy_files import check_policy, checkpoint_folder
+from tau_live.decisions.policies import check_policy
 from tau_live.operate.trials import Order, roll_back
 from tau_live.store.sqlite.store import SqliteStore
 from tests.faulty_vfs import CALLS, FULL, FaultyDisk, Plan, faulty_disk
@@ -229,9 +229,8 @@ def _judge(path: Path, life: Life, counted: int) -> None:
         versions = {row.version: row for row in store.policies.versions()}
         if versions_made != set(versions):
             life.half.append(f"updates made {versions_made}, versions are {sorted(versions)}")
-        folder = checkpoint_folder(_settings(path))
         for version in versions.values():
-            check_policy(folder, version)
+            check_policy(store.checkpoints, version)
     except TauLiveError as error:
         life.half.append(str(error))
     finally:

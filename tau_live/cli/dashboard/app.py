@@ -442,7 +442,7 @@ def _versions(store: Store, settings: Settings, _: Which, __: str) -> JsonObject
     status = status_of(store, settings, now=time.time())
     return {
         "versions": {
-            **list_versions(store, settings).plain(),
+            **list_versions(store).plain(),
             "trials": msgspec.to_builtins(status.trials),
             "prompts": msgspec.to_builtins(status.prompts),
         }

@@ -33,7 +33,7 @@ from tau_live.cli.demo.strategies import Hit, Library, Strategy
 from tau_live.core.errors import TauLiveError
 from tau_live.core.settings import Learner, Settings
 from tau_live.decisions.decider import Decider
-from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.decisions.policies import load_policy, policy_config
 from tau_live.rl.policy import Policy
 from tau_live.runtime import api
 from tau_live.store.opening import open_at
@@ -286,7 +286,7 @@ def _serving(settings: Settings, untrained: Policy) -> tuple[int, Policy]:
         if serving is None or not serving.version:
             return 0, untrained
         row = store.policies.version(serving.version)
-        return serving.version, load_policy(checkpoint_folder(settings), row)
+        return serving.version, load_policy(store.checkpoints, row)
 
 
 def _play(

@@ -28,7 +28,8 @@ from tau_live.evidence.drill.documents import SOUND, StoreHealth
 from tau_live.evidence.drill.host import POINT
 from tau_live.learn.learner import NOTE
 from tau_live.operate.verification import verify_store
-from tau_live.store.files import beside
+from tau_live.store.checkpoints import FolderCheckpoints
+from tau_live.store.files import beside, policies_of
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
 
@@ -139,6 +140,7 @@ def facts_of(root: Root, path: str, *, places: Iterable[int] = ()) -> StoreFacts
         if beside(settings.store, LOG).exists():
             beside(copy, LOG).write_bytes(root.read(f"{path}{LOG}"))
         with closing(open_at(copy, read_only=True)) as store:
+            store.checkpoints = FolderCheckpoints(policies_of(settings.store))  # not copied
             return _facts(store, settings, frozenset(places))
 
 

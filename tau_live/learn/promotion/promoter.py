@@ -16,7 +16,6 @@ from tau_live.core.records import Assigned, AuditEntry, Trial
 from tau_live.core.reward_rules import cost_of
 from tau_live.core.settings import Settings
 from tau_live.decisions.decider import LEARNER
-from tau_live.decisions.policy_files import checkpoint_folder
 from tau_live.learn.learner import LEASE, release_lease
 from tau_live.learn.promotion.outcomes import (
     MOST,
@@ -270,11 +269,11 @@ class Promoter:
         The version in service has learned from rollouts that were not compared yet.
         """
         earner = int(trial.tally.get("version", 0.0))
-        folder = checkpoint_folder(self._settings)
+        names = self._store.checkpoints.names()
         kept = (
             row.version
             for row in self._store.policies.versions(trial.point)
-            if earner <= row.version <= serving.version and (folder / row.file).exists()
+            if earner <= row.version <= serving.version and row.file in names
         )
         return min(kept, default=serving.version)
 

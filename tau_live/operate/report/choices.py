@@ -11,7 +11,7 @@ import numpy as np
 from tau_live.core.errors import TauLiveError
 from tau_live.core.records import PolicyVersion
 from tau_live.core.settings import Settings
-from tau_live.decisions.policy_files import checkpoint_folder, load_policy, policy_config
+from tau_live.decisions.policies import load_policy, policy_config
 from tau_live.learn.evaluation.records import Records, policy_target
 from tau_live.learn.evaluation.report import EvalRequest, report_of
 from tau_live.operate.report.facts import Compared, Habit, Habits, Mean, Spread
@@ -287,14 +287,14 @@ def compare_estimates(
 
     Args:
         store: The store.
-        settings: Where checkpoints are, and the weights of rewards.
+        settings: The weights of rewards.
         logged: ``[N]`` the newest decisions of a point, in order.
         returns: ``[N]`` the return of each.
         point: The decision point.
         tell: Called with 1 after each part.
     """
-    folder, newest = checkpoint_folder(settings), store.policies.versions(point, limit=256)
-    kept = {row.version: row for row in newest if (folder / row.file).exists()}
+    names, newest = store.checkpoints.names(), store.policies.versions(point, limit=256)
+    kept = {row.version: row for row in newest if row.file in names}
     request, records = _eval_request(settings, returns), logged.records
     starts = [
         n for n, record in enumerate(records) if not n or record.rollout != records[n - 1].rollout
@@ -315,7 +315,9 @@ def compare_estimates(
         if versions:
             version = versions.most_common(1)[0][0]
             before = Records(records=records[:first], incomplete=logged.incomplete)
-            estimate, refused = _estimate(settings, before, kept.get(version), request=request)
+            estimate, refused = _estimate(
+                store, settings, before, kept.get(version), request=request
+            )
             rows.append(
                 Compared(
                     version=version,
@@ -346,13 +348,18 @@ def _eval_request(settings: Settings, returns: FloatArray) -> EvalRequest:
 
 
 def _estimate(
-    settings: Settings, before: Records, row: PolicyVersion | None, *, request: EvalRequest
+    store: Store,
+    settings: Settings,
+    before: Records,
+    row: PolicyVersion | None,
+    *,
+    request: EvalRequest,
 ) -> tuple[Mean, str | None]:
     try:
         policy = (
             Policy.initial(policy_config(settings))
             if row is None
-            else load_policy(checkpoint_folder(settings), row)
+            else load_policy(store.checkpoints, row)
         )
         report = report_of(before, policy_target(policy), request, tell=lambda _: None)
     except (TauLiveError, ValueError) as error:  # a damaged checkpoint, or one of another width

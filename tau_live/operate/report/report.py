@@ -34,7 +34,7 @@ def report_facts(
 
     Args:
         store: The store; nothing is written.
-        settings: Where checkpoints are, and the weights of rewards.
+        settings: The weights of rewards.
         now: Epoch seconds, UTC.
         enabled: Whether tau-live is switched on here.
         tell: Called with the number of further steps done.

@@ -218,7 +218,7 @@ def with_recent(
     Args:
         point: The decision point.
         store: The store.
-        settings: The weights of rewards, and where checkpoints are.
+        settings: The weights of rewards.
         tell: Called with the number of further parts done, of ``choices.PARTS``.
     """
     logged = stored_records(store, settings, point.point, limit=1_024, tell=lambda _: None)

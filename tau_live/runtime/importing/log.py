@@ -22,7 +22,7 @@ from tau_live.core.redaction import Redactor
 from tau_live.core.sanitize import Limits
 from tau_live.core.settings import InferReward, Settings
 from tau_live.core.settings import Learner as LearnerMode
-from tau_live.decisions.policy_files import policy_config
+from tau_live.decisions.policies import policy_config
 from tau_live.record.inbox import BATCH_LIMIT
 from tau_live.record.lines import file_lines, stdin_lines
 from tau_live.record.recording import Line

@@ -247,6 +247,11 @@ class PostgresConnection(Connection):
         except (psycopg.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
 
+    def run_bound(self, sql: str, values: Sequence[object]) -> int:
+        """Run a statement as ``rows_bound`` does; return how many rows it changed."""
+        with self._working:
+            return self._bind(sql, values).rowcount
+
     def rows_bound(self, sql: str, values: Sequence[object]) -> list[Row]:
         """Run a statement of PostgreSQL's, with values bound in binary; return its rows."""
         with self._working:

@@ -97,6 +97,12 @@ OF_ROLLOUTS = (
 OWN: Sequence[str] = (
     'create table ids (rollout_id text collate "C" primary key)',
     """
+    create table checkpoints (
+        run_id text collate "C" not null, name text collate "C" not null, content bytea not null,
+        primary key (run_id, name)
+    )
+    """,
+    """
     create table status_shards (
         status text collate "C" not null, shard integer not null, total bigint not null,
         primary key (status, shard)

@@ -7,6 +7,7 @@ import psycopg
 
 from tau_live.core.errors import StoreVersionError
 from tau_live.store.postgres.batch import PostgresBatch
+from tau_live.store.postgres.checkpoints import PostgresCheckpoints
 from tau_live.store.postgres.connection import PostgresConnection, store_error
 from tau_live.store.postgres.schema import VERSION, statements
 from tau_live.store.retention import Size
@@ -125,7 +126,12 @@ class PostgresStore(Store):
 
     def __init__(self, connection: PostgresConnection) -> None:
         seals = NoSeals()
-        super().__init__(connection, seals=seals, retention=PostgresRetention(connection, seals))
+        super().__init__(
+            connection,
+            checkpoints=PostgresCheckpoints(connection),
+            seals=seals,
+            retention=PostgresRetention(connection, seals),
+        )
 
 
 def _make(connection: PostgresConnection) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from tau_live.store.checkpoints import Checkpoints
 from tau_live.store.records import Condition, OddRows, Topic
 from tau_live.store.retention import ExportRow
 from tau_live.store.sealing import Seals
@@ -41,6 +42,7 @@ class Store(ABC):
         optimizations: Optimizations of prompts, and runs of lessons.
         experience: The chains of lessons.
         policies: Policies and updates.
+        checkpoints: The weights of policies.
         monitors: The memory of monitors.
         trials: The learner of each point against its control.
         gate: The gate.
@@ -57,7 +59,14 @@ class Store(ABC):
     seals: Seals
     retention: Retention
 
-    def __init__(self, connection: Connection, *, seals: Seals, retention: Retention) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        checkpoints: Checkpoints,
+        seals: Seals,
+        retention: Retention,
+    ) -> None:
         self.path = connection.path
         self.address = connection.address
         self.clock: Callable[[], float] = time.time
@@ -70,6 +79,7 @@ class Store(ABC):
         self.optimizations = Optimizations(connection)
         self.experience = Experience(connection)
         self.policies = Policies(connection)
+        self.checkpoints = checkpoints
         self.monitors = Monitors(connection)
         self.trials = Trials(connection)
         self.gate = Gate(connection)

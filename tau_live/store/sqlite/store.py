@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tau_live.core import fault
 from tau_live.core.errors import suppress
-from tau_live.store.files import BESIDE, beside, set_aside
+from tau_live.store.checkpoints import FolderCheckpoints
+from tau_live.store.files import BESIDE, beside, policies_of, set_aside
 from tau_live.store.records import OddRows
 from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sql.store import Store
@@ -33,7 +34,12 @@ class SqliteStore(Store):
 
     def __init__(self, connection: SqliteConnection) -> None:
         seals = SqliteSeals(connection)
-        super().__init__(connection, seals=seals, retention=SqliteRetention(connection, seals))
+        super().__init__(
+            connection,
+            checkpoints=FolderCheckpoints(policies_of(connection.path)),
+            seals=seals,
+            retention=SqliteRetention(connection, seals),
+        )
         self._file = _file_of(self.path)
         self._paths_beside = {end: beside(self.path, end) for end in BESIDE}
         self._note_beside()

@@ -8,9 +8,10 @@ import pytest
 from tau_live.core.errors import CheckpointError
 from tau_live.core.records import PolicyVersion
 from tau_live.decisions.checkpoints import Checkpoint, save
-from tau_live.decisions.policy_files import check_policy, load_policy
+from tau_live.decisions.policies import check_policy, load_policy
 from tau_live.rl.policy import PolicyConfig
 from tau_live.rl.state import LearnerState
+from tau_live.store.checkpoints import FolderCheckpoints
 from tests.rl.digests import digest_of
 
 
@@ -30,7 +31,7 @@ def stored(folder: Path, *, without: str = "") -> PolicyVersion:
         parent=0,
         algorithm="ppo",
         sha256=checkpoint.sha256,
-        file=save(folder, checkpoint).name,
+        file=save(FolderCheckpoints(folder), checkpoint),
         rollouts=0,
         created_at=0.0,
     )
@@ -46,7 +47,7 @@ def hurt(path: Path, part: bytes) -> None:
 def test_a_policy_is_the_learners_to_the_last_bit(tmp_path: Path) -> None:
     row = stored(tmp_path)
 
-    found = load_policy(tmp_path, row)
+    found = load_policy(FolderCheckpoints(tmp_path), row)
 
     assert digest_of(found) == digest_of(LearnerState.initial(PolicyConfig()).policy)
 
@@ -55,11 +56,11 @@ def test_a_policy_is_read_where_the_learners_part_is_damaged(tmp_path: Path) -> 
     row = stored(tmp_path)
     hurt(tmp_path / row.file, b"a.adam_first.npy")
 
-    found = load_policy(tmp_path, row)
+    found = load_policy(FolderCheckpoints(tmp_path), row)
 
     np.testing.assert_array_equal(found.weights, 0.0)
     with pytest.raises(CheckpointError, match="damaged"):
-        check_policy(tmp_path, row)
+        check_policy(FolderCheckpoints(tmp_path), row)
 
 
 def test_a_damaged_policy_is_refused(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_a_damaged_policy_is_refused(tmp_path: Path) -> None:
 
     for read in (load_policy, check_policy):
         with pytest.raises(CheckpointError, match="cannot read"):
-            read(tmp_path, row)
+            read(FolderCheckpoints(tmp_path), row)
 
 
 @pytest.mark.parametrize("name", ["critic", "adam_first"])
@@ -76,4 +77,4 @@ def test_a_version_without_one_of_its_arrays_is_refused(tmp_path: Path, name: st
     row = stored(tmp_path, without=name)
 
     with pytest.raises(CheckpointError, match=f"holds no policy: array '{name}' is missing"):
-        check_policy(tmp_path, row)
+        check_policy(FolderCheckpoints(tmp_path), row)
