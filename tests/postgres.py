@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import pytest
@@ -48,7 +49,10 @@ class Server:
     Attributes:
         folder: The folder of its socket.
         data: The folder of its databases.
+        port: Where it answers, once it listens.
     """
+
+    port = 5432
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # sockets have short paths
@@ -58,11 +62,30 @@ class Server:
         self.run("initdb", "-U", "tau", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
         self.start()
 
-    def start(self) -> None:
+    def start(self, listen: str = "") -> None:
         """Start it, and wait until it answers."""
-        options = f"-k {self.folder} -c listen_addresses= -c max_connections=200"
+        options = f"-k {self.folder} -c listen_addresses={listen} -c max_connections=200"
         log = str(self.folder / "log")
         self.run("pg_ctl", "start", "--wait", "--log", log, "--options", options)
+
+    def listen(self, *certified: Path) -> None:
+        """Answer on this machine's network too; with a key and a certificate, encrypted."""
+        for file in certified:
+            copy = self.data / file.name
+            shutil.copy(file, copy)
+            copy.chmod(0o600)
+            if os.getuid() == 0:
+                shutil.chown(copy, "postgres", "postgres")
+        with socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.stop()
+        with (self.data / "postgresql.auto.conf").open("a") as own:
+            own.write(f"port = {self.port}\n")
+            if certified:
+                key, certificate = (file.name for file in certified)
+                own.write(f"ssl = on\nssl_key_file = '{key}'\nssl_cert_file = '{certificate}'\n")
+        self.start("127.0.0.1")
 
     def stop(self, how: str = "immediate") -> None:
         """Stop it; ``immediate`` is as if it were killed."""

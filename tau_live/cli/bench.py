@@ -15,6 +15,7 @@ import click
 from tau_live.cli.bench_operations import drill, gate, ops
 from tau_live.cli.bench_publication import archive, gc_reports, index, keeping_options, publish
 from tau_live.cli.options import (
+    StoreType,
     checked_run_id,
     enabled_or_refuse,
     epilog,
@@ -560,7 +561,7 @@ def report(*, run_id: str, page: Path | None, folder: Path, as_json: bool) -> No
     "path",
     metavar="PATH",
     callback=remember_store,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=StoreType(),
     help="Compare with this store, too, and check its seals.",
 )
 @json_option

@@ -292,10 +292,7 @@ def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
     yield Check("learner", OK, f"{holder} is learning" if holder else "no update is running")
     yield _last_update(store, now=now)
     yield from _versions(store)
-    head = store.seals.head()
-    keyed = f"with the key {head.key_id}" if head.key_id else "without a key"
-    seals = f"{number(head.place)} seals, the last {keyed}"
-    yield Check("seals", OK, seals, "`tau-live verify` detects edits")
+    yield _seals(store)
     yield _rewards_sent(store)
     yield from _drops(store, file, now=now)
     yield _integrity(store)
@@ -346,6 +343,15 @@ def _versions(store: Store) -> Iterator[Check]:
             check_policy(store.checkpoints, store.policies.version(served.version))
         except TauLiveError as error:
             yield mistake("policy-missing", f"{served.version} of '{point}': {error}")
+
+
+def _seals(store: Store) -> Check:
+    if not store.seals.are_made:
+        return Check("seals", OK, "rows in a database are not sealed")
+    head = store.seals.head()
+    keyed = f"with the key {head.key_id}" if head.key_id else "without a key"
+    seals = f"{number(head.place)} seals, the last {keyed}"
+    return Check("seals", OK, seals, "`tau-live verify` detects edits")
 
 
 def _rewards_sent(store: Store) -> Check:

@@ -14,6 +14,7 @@ import click
 from tau_live.cli.commands import OneLineError
 from tau_live.cli.optimize import STOPPED, store_option
 from tau_live.cli.options import (
+    StoreType,
     epilog,
     json_option,
     operator,
@@ -933,7 +934,7 @@ def _pack_command(name: str, help_: str) -> click.Command:
 @click.command(epilog=epilog("experience demo", "tau-live experience demo"))
 @click.option(
     "--store", "path", metavar="PATH", default=DEMO / "store.sqlite", callback=remember_store,
-    type=click.Path(dir_okay=False, path_type=Path), help="The store of the demo.",
+    type=StoreType(), help="The store of the demo.",
     show_default=True,
 )  # fmt: skip
 @json_option

@@ -16,6 +16,7 @@ from tau_live.cli.aliases import aliases
 from tau_live.cli.commands import DEPRECATIONS, OneLineError
 from tau_live.cli.optimize_report import print_candidates, print_prompt, print_report
 from tau_live.cli.options import (
+    StoreType,
     epilog,
     json_option,
     operator,
@@ -79,7 +80,7 @@ store_option = click.option(
     envvar=STORE_VARIABLE,
     default=DEFAULT_STORE,
     callback=remember_store,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=StoreType(),
     help=f"The store of the runs.  [default: {DEFAULT_STORE}]",
 )
 

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from tau_live.cli.json_keys import KEYS
 from tau_live.cli.output import STORE, printable, suggest
+from tau_live.core.addresses import is_address, keep
 from tau_live.core.entry_points import read_entry_points
 from tau_live.core.errors import SettingsError, StoreUnavailableError, TauLiveError
 from tau_live.core.hookspecs import Text
@@ -61,13 +62,34 @@ def remember_store(
     return value
 
 
+class StoreType(click.Path):
+    """A store: a path, or the address of a database."""
+
+    name = "store"
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        """Return the path of the store; that of a database on this machine."""
+        if isinstance(value, str) and is_address(value):
+            try:
+                return keep(value)
+            except (OSError, ValueError) as error:
+                self.fail(f"the address cannot be kept for this machine: {error}", param, ctx)
+        path: Path = super().convert(value, param, ctx)  # type: ignore[arg-type, assignment]
+        return path
+
+
 store_option = click.option(
     "--store",
     "path",
     metavar="PATH",
     callback=remember_store,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The store's file.  [default: TAU_LIVE_RL_STORE]",
+    type=StoreType(),
+    help="The store's file, or postgresql://...  [default: TAU_LIVE_RL_STORE]",
 )
 root_option = click.option(
     "--root",

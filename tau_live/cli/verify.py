@@ -16,7 +16,7 @@ from tau_live.cli.options import (
     valid_reason,
 )
 from tau_live.cli.output import number, print_json, printable, progress_bar
-from tau_live.core.errors import TauLiveError
+from tau_live.core.errors import StoreUnavailableError, TauLiveError
 from tau_live.core.records import AuditEntry
 from tau_live.operate.verification import Verification, verify_store
 from tau_live.store.sealing import (
@@ -73,6 +73,11 @@ def verify(  # one for each option
     if adopt and reason is not None:
         _adopt(path, reason)
     with open_store(path) as (store, settings), progress_bar(quiet=as_json) as bar:
+        if not store.seals.are_made:
+            raise StoreUnavailableError(
+                f"rows of {store.address} are not sealed: who may change them is up to the "
+                "database's own roles and logs"
+            )
         seals = store.seals.count()
         task = bar.add_task("seals", total=seals)
         verification = verify_store(

@@ -107,7 +107,9 @@ def _store(option: str | None, environ: "Mapping[str, str]") -> "Path | None":
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return None
     path = option or environ.get("TAU_LIVE_RL_STORE", "").strip() or ".tau/live/store.sqlite"
-    return folder / path if path.isprintable() and not {"~", "$"} & {*path} else None
+    if "://" in path or not path.isprintable() or {"~", "$"} & {*path}:
+        return None
+    return folder / path
 
 
 def _gate(store: "Path", *, as_json: bool) -> int | None:

@@ -10,8 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from sqlite3 import sqlite_version_info
 
+from tau_live.core.addresses import address_in, file_of
 from tau_live.core.errors import StoreUnavailableError, TauLiveError
 from tau_live.store.roles import Store
+from tau_live.store.sql.connection import Connection
 from tau_live.store.sqlite.connection import OLDEST_SQLITE, Synchronous, connect
 from tau_live.store.sqlite.schema import APPLICATION_ID
 from tau_live.store.sqlite.store import SqliteStore
@@ -42,7 +44,7 @@ def open_at(
 
     Args:
         address: A path, ``sqlite:PATH``, or ``postgresql://HOST/DATABASE`` with everything that a
-            connection string of PostgreSQL may hold.
+            connection string of PostgreSQL may hold; or the path of a file that holds this.
         synchronous: ``normal`` survives the death of the process, ``full`` also that of the
             machine, with commits about 80 times as expensive.
         busy_timeout_s: Seconds to wait for other processes' transactions.
@@ -61,7 +63,15 @@ def open_at(
         scheme, path = match.groups()
     if scheme in DATABASE:
         whole = os.fspath(address)
-        return _open_database(whole, busy_timeout_s=busy_timeout_s, read_only=read_only)
+        try:
+            file = file_of(whole)
+        except ValueError as error:  # without the address, which may hold a secret
+            raise StoreUnavailableError("the address of the store is malformed") from error
+        return _open_database(whole, file, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    kept = address_in(Path(path)) if scheme == "sqlite" else None
+    if kept is not None:
+        file = Path(path).absolute()
+        return _open_database(kept, file, busy_timeout_s=busy_timeout_s, read_only=read_only)
     if scheme != "sqlite":
         raise StoreUnavailableError(
             f"store must be a path, sqlite:PATH or postgresql://..., got {scheme}:"
@@ -72,14 +82,30 @@ def open_at(
     )  # fmt: skip
 
 
-def _open_database(address: str, *, busy_timeout_s: float, read_only: bool) -> Store:
+def _open_database(address: str, file: Path, *, busy_timeout_s: float, read_only: bool) -> Store:
     try:
         from tau_live.store.postgres.store import PostgresStore
     except ImportError as error:
         raise StoreUnavailableError(
             "a store in PostgreSQL needs its client: `pip install 'tau-live[postgres]'`"
         ) from error
-    return PostgresStore.open(address, busy_timeout_s=busy_timeout_s, read_only=read_only)
+    return PostgresStore.open(
+        address, file=file, busy_timeout_s=busy_timeout_s, read_only=read_only
+    )
+
+
+def reader(file: Path, *, busy_timeout_s: float) -> Connection:
+    """Return a connection to a store that reads, whatever its version.
+
+    Raises:
+        StoreUnavailableError: It cannot be opened.
+    """
+    address = address_in(file)
+    if address is None:
+        return connect(file, busy_timeout_s=busy_timeout_s, read_only=True)
+    from tau_live.store.postgres.connection import PostgresConnection
+
+    return PostgresConnection(address, file=file, busy_timeout_s=busy_timeout_s, read_only=True)
 
 
 def engine_version() -> tuple[int, int, int]:
@@ -105,6 +131,9 @@ def why_unwritable(file: Path, *, wait_s: float) -> TauLiveError | None:
     Only a write shows that the disk is full; this one changes nothing. Opening it as a store would
     migrate it and narrow its permissions.
     """
+    address = address_in(file)
+    if address is not None:
+        return _why_unwritable(address, file, wait_s=wait_s)
     try:
         with (
             closing(connect(file, busy_timeout_s=wait_s, read_only=False)) as connection,
@@ -112,6 +141,17 @@ def why_unwritable(file: Path, *, wait_s: float) -> TauLiveError | None:
         ):
             version = connection.count("pragma user_version")
             connection.change(f"pragma user_version = {version}")
+    except TauLiveError as error:
+        return error
+    return None
+
+
+def _why_unwritable(address: str, file: Path, *, wait_s: float) -> TauLiveError | None:
+    try:
+        store = _open_database(address, file, busy_timeout_s=wait_s, read_only=False)
+        with closing(store), store.begin():
+            store.counters.add({})
+            store.leases.release("", "")
     except TauLiveError as error:
         return error
     return None

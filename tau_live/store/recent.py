@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tau_live.core.records import Finite
+from tau_live.store.opening import reader
 from tau_live.store.sql.connection import Row
 from tau_live.store.sql.rows import columns_of_row, sound
-from tau_live.store.sqlite.connection import connect
 
 WAIT_S = 1.0
 
@@ -64,7 +64,8 @@ select seq, point, options, allowed, exploit_only, applied, why_not, propensity,
 from decisions order by seq desc limit ?
 """
 REWARDS = """
-select seq, source, at from (select seq, source, at, value from rewards order by seq desc limit ?)
+select seq, source, at
+from (select seq, source, at, value from rewards order by seq desc limit ?) as newest
 where value is not null
 """
 """Bounded before numbers are picked: where nearly all rewards are texts, that may have no end."""
@@ -76,7 +77,7 @@ def recent_rows(file: Path, *, limit: int) -> RecentRows:
     Raises:
         StoreUnavailableError: It cannot be read.
     """
-    with closing(connect(file, busy_timeout_s=WAIT_S, read_only=True)) as connection:
+    with closing(reader(file, busy_timeout_s=WAIT_S)) as connection:
         decisions = sound(connection.rows(DECISIONS, (limit,)), _decision)
         rewards = sound(connection.rows(REWARDS, (limit,)), _reward)
     return RecentRows(decisions, rewards)

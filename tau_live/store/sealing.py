@@ -269,7 +269,13 @@ class Finding(NamedTuple):
 
 
 class Seals(ABC):
-    """The chain of seals, and unsealed rows that contradict the sealed ones."""
+    """The chain of seals, and unsealed rows that contradict the sealed ones.
+
+    Attributes:
+        are_made: Whether rows are sealed when they are stored.
+    """
+
+    are_made = True
 
     @abstractmethod
     def head(self) -> Head:

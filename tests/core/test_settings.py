@@ -193,7 +193,11 @@ def test_garbage_is_a_value_or_one_line_that_names_the_variable(row: Setting, ga
         ("KEEP_CHECKPOINTS", "1", "a whole number from 2 to 1000000000, got '1'"),
         ("LEARNER", "process", "one of thread, flush, off, got 'process'"),
         ("STREAM", "a\nb", "printable text, or none, got 'a\\nb'"),
-        ("STORE", "~nobody-has-this-name/x", "a path, got '~nobody-has-this-name/x'"),
+        (
+            "STORE",
+            "~nobody-has-this-name/x",
+            "a path, or postgresql://HOST/DATABASE, got '~nobody-has-this-name/x'",
+        ),
     ],
 )
 def test_an_error_names_the_variable_what_was_expected_and_what_came(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.options import epilog, is_enabled, json_option, settings_of
+from tau_live.cli.options import StoreType, epilog, is_enabled, json_option, settings_of
 from tau_live.cli.output import STORE, print_json, suggest
 from tau_live.core.errors import TauLiveError
 from tau_live.core.settings import Settings, place_paths
@@ -32,7 +32,7 @@ from tau_live.core.version import packages_for
 )  # fmt: skip
 @click.option(
     "--store", "paths", metavar="PATH", multiple=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=StoreType(),
     help="The store's file; repeatable.  [default: TAU_LIVE_RL_STORE]",
 )  # fmt: skip
 @json_option

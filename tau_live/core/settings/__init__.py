@@ -25,6 +25,7 @@ from tau_live.core.settings.kinds import (
     PATH,
     SHARE,
     SPAN,
+    STORE,
     TEXT,
     WORDS,
     Setting,
@@ -107,7 +108,8 @@ class Settings:
 
     config: Path | None = setting(None, optional(PATH), "A TOML file with more settings.")
     store: Path = setting(
-        Path(".tau/live/store.sqlite"), PATH, "The store: one SQLite file.",
+        Path(".tau/live/store.sqlite"), STORE,
+        "The store: one SQLite file, or the address of a PostgreSQL database.",
         alias=f"{PREFIX}STORE_SQLITE",
     )  # fmt: skip
     seed: int = setting(0, whole(least=0, most=2**63 - 1), "Seeds every random choice.")

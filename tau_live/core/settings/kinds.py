@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from tau_live.core.addresses import is_address, keep
 from tau_live.core.errors import SettingsError, pass_on, suppress
 from tau_live.core.switch import PREFIX
 
@@ -177,6 +178,26 @@ def _path(raw: object) -> Path | None:
 
 PATH = checked_kind("a path", _path)
 """A path; ``~`` is the home folder."""
+
+
+def _store(raw: object) -> Path | None:
+    if isinstance(raw, str) and is_address(raw.strip()):
+        return keep(raw.strip())
+    return _path(raw)
+
+
+def _parse_store(raw: object) -> Path:
+    try:
+        path = _store(raw)
+    except (OSError, ValueError) as error:  # without the address, which may hold a secret
+        raise ValueError(f"cannot be kept for this machine: {type(error).__name__}") from None
+    if path is None:
+        raise ValueError(f"must be {STORE.expects}, got {show_value(raw)}")
+    return path
+
+
+STORE = Kind("a path, or postgresql://HOST/DATABASE", _parse_store)
+"""A store: a path, or the address of a database, of which the path on this machine is returned."""
 
 
 def _span(raw: object) -> tuple[float, float] | None:

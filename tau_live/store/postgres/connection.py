@@ -1,7 +1,6 @@
 """A connection to a PostgreSQL database: nested transactions, and readable errors."""
 
 import os
-import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
@@ -27,6 +26,9 @@ from tau_live.store.sql.batch import ASSIGN
 from tau_live.store.sql.columns import as_stored, into
 from tau_live.store.sql.connection import Connection, Parameters, Row, Value
 from tau_live.store.sql.rows import INSERT_REWARD
+
+LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
+"""Hosts that are this machine."""
 
 BUSY = ("40001", "40P01", "55P03", "57014")
 """Errors of a transaction that was in another's way, or waited for too long for it."""
@@ -94,6 +96,7 @@ class PostgresConnection(Connection):
 
     Args:
         conninfo: A connection string.
+        file: The file that stands for it on this machine.
         busy_timeout_s: Seconds to wait for other processes' transactions.
         read_only: Whether nothing can be written.
 
@@ -103,11 +106,13 @@ class PostgresConnection(Connection):
 
     members = MEMBERS
 
-    def __init__(self, conninfo: str, *, busy_timeout_s: float, read_only: bool = False) -> None:
+    def __init__(
+        self, conninfo: str, *, file: Path, busy_timeout_s: float, read_only: bool = False
+    ) -> None:
         self.address = readable(conninfo)
-        self.path = folder_of(self.address) / "store"
+        self.path = file
         self.read_only = read_only
-        self._conninfo = conninfo
+        self._conninfo = checked(conninfo)
         self._busy_timeout_s = busy_timeout_s
         self._savepoints: list[str | None] = []  # the outermost transaction is ``None``
         self._is_closed = False
@@ -403,7 +408,7 @@ class PostgresConnection(Connection):
     def another(self) -> "PostgresConnection":
         """Open another connection to the database, which writes nothing."""
         return PostgresConnection(
-            self._conninfo, busy_timeout_s=self._busy_timeout_s, read_only=True
+            self._conninfo, file=self.path, busy_timeout_s=self._busy_timeout_s, read_only=True
         )
 
     def hold_still(self, timeout_s: float) -> bool:
@@ -499,6 +504,26 @@ def store_error(error: Exception, address: str) -> StoreError:
     return StoreUnavailableError(f"store '{address}' cannot be used: {text}")
 
 
+def checked(address: str) -> str:
+    """Return a connection string that checks who the server is, unless it is on this machine.
+
+    Another machine has to prove its name by a certificate (``sslmode=verify-full``); an address
+    that names another mode keeps it.
+
+    Raises:
+        StoreUnavailableError: It is no connection string.
+    """
+    try:
+        parts = conninfo.conninfo_to_dict(address)
+    except psycopg.Error as error:  # without the address, which may hold a secret
+        raise StoreUnavailableError("the address of the store is malformed") from error
+    hosts = str(parts.get("host") or parts.get("hostaddr") or "").split(",")
+    if "sslmode" in parts or all(host.startswith("/") or host in LOCAL for host in hosts):
+        return address
+    trusted = {} if "sslrootcert" in parts else {"sslrootcert": "system"}
+    return conninfo.make_conninfo(address, sslmode="verify-full", **trusted)
+
+
 def readable(address: str) -> str:
     """Return a connection string as an address without its password and other secrets."""
     try:
@@ -508,10 +533,3 @@ def readable(address: str) -> str:
     host = parts.get("host") or parts.get("hostaddr") or "localhost"
     port = f":{parts['port']}" if "port" in parts else ""
     return f"postgresql://{host}{port}/{parts.get('dbname', '')}"
-
-
-def folder_of(address: str) -> Path:
-    """Return the folder for what belongs to a database on this machine, such as a kill switch."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    name = re.sub(r"[^\w.-]+", "_", address.removeprefix("postgresql://"))
-    return Path(state).expanduser() / "tau-live" / name

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import psycopg
 
@@ -40,6 +41,8 @@ class PostgresRetention(Retention):
 
 class NoSeals(Seals):
     """No chain: rows in a database are not sealed yet."""
+
+    are_made = False
 
     def head(self) -> Head:
         """Return the end of the chain."""
@@ -95,12 +98,13 @@ class PostgresStore(Store):
 
     @classmethod
     def open(
-        cls, conninfo: str, *, busy_timeout_s: float = 5.0, read_only: bool = False
+        cls, address: str, *, file: Path, busy_timeout_s: float = 5.0, read_only: bool = False
     ) -> "PostgresStore":
         """Open a store; the tables are made in an empty schema, the first of the search path.
 
         Args:
-            conninfo: A connection string, as an address or in the form ``key=value``.
+            address: A connection string.
+            file: The file that stands for it on this machine.
             busy_timeout_s: Seconds to wait for other processes' transactions.
             read_only: Whether nothing can be written.
 
@@ -109,7 +113,7 @@ class PostgresStore(Store):
             StoreVersionError: It was written by a newer tau-live.
         """
         connection = PostgresConnection(
-            conninfo, busy_timeout_s=busy_timeout_s, read_only=read_only
+            address, file=file, busy_timeout_s=busy_timeout_s, read_only=read_only
         )
         try:
             _make(connection)
@@ -146,7 +150,7 @@ def _make(connection: PostgresConnection) -> None:
         if not _is_made(connection):
             if connection.read_only:
                 raise StoreVersionError(
-                    f"store '{connection.address}' is empty: `tau-live store create` makes it"
+                    f"store '{connection.address}' is empty: run your agent with TAU_LIVE_RL=1 once"
                 )
             with raw.transaction():
                 raw.execute(f"select pg_advisory_xact_lock({MAKING})")

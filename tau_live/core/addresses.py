@@ -1,0 +1,57 @@
+"""Addresses of databases, each with a private file that stands for it on this machine.
+
+Whatever belongs to a store on one machine lies beside it: the kill switch, the status document, the
+log of calls. A database has no folder; so its address is kept in a file, whose path is the store's
+in all settings. A file that somebody else has written, such as a secret of a container, does too.
+"""
+
+import os
+import re
+from hashlib import blake2b
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tau_live.core.files import make_folders, write_whole
+
+SCHEMES = ("postgresql://", "postgres://")
+
+MOST_BYTES = 4096
+"""A longer file holds no address."""
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is the address of a database."""
+    return text.startswith(SCHEMES)
+
+
+def file_of(address: str) -> Path:
+    """Return the file that stands for a database on this machine."""
+    parts = urlsplit(address)
+    where = re.sub(r"[^\w.-]+", "_", f"{parts.hostname or 'localhost'}{parts.path}")
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    digest = blake2b(address.encode(), digest_size=4).hexdigest()
+    return Path(state).expanduser() / "tau-live" / f"{where}-{digest}" / "store.address"
+
+
+def keep(address: str) -> Path:
+    """Write the file that stands for a database, and return it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    file = file_of(address)
+    if address_in(file) != address:
+        make_folders(file.parent)
+        write_whole(file, address.encode() + b"\n")
+    return file
+
+
+def address_in(file: Path) -> str | None:
+    """Return the address that a file holds; ``None`` if it holds none."""
+    try:
+        if not file.is_file() or file.stat().st_size > MOST_BYTES:
+            return None
+        text = file.read_text("utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    return text if is_address(text) else None

@@ -1,0 +1,64 @@
+"""An address of a database, and the private file that stands for it."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tau_live.core.addresses import address_in, file_of, keep
+from tau_live.core.errors import SettingsError
+from tau_live.core.settings import Settings
+
+ADDRESS = "postgresql://me:secret@db.example:5433/tau?sslmode=verify-full"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_kept_address_is_private_and_in_no_name(state: Path) -> None:
+    file = keep(ADDRESS)
+
+    assert address_in(file) == ADDRESS
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert "db.example_tau" in str(file)
+    assert "secret" not in str(file)
+
+
+def test_each_address_has_a_file_of_its_own() -> None:
+    others = [ADDRESS, ADDRESS.replace("secret", "other"), f"{ADDRESS}&options=-csearch_path%3Deu"]
+
+    assert len({keep(address) for address in others}) == 3
+    assert keep(ADDRESS) == file_of(ADDRESS)
+
+
+@pytest.mark.parametrize("content", ["", "SQLite format 3\0", "redis://x/1", "x" * 5000, "\udcff"])
+def test_other_files_hold_no_address(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "store.sqlite"
+    file.write_bytes(content.encode("utf-8", "surrogateescape"))
+
+    assert address_in(file) is None
+    assert address_in(tmp_path) is None
+    assert address_in(tmp_path / "missing") is None
+
+
+def test_the_setting_takes_an_address() -> None:
+    loaded = Settings.from_env({"TAU_LIVE_RL_STORE": f" {ADDRESS} "})
+
+    assert loaded.settings.store == file_of(ADDRESS)
+    assert address_in(loaded.settings.store) == ADDRESS
+
+
+def test_an_address_that_cannot_be_kept_is_in_no_message(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (state / "tau-live").write_text("a file where a folder has to be")
+
+    with pytest.raises(SettingsError) as raised:
+        Settings.from_env({"TAU_LIVE_RL_STORE": ADDRESS})
+
+    assert "cannot be kept" in str(raised.value)
+    assert "secret" not in str(raised.value)
