@@ -118,7 +118,7 @@ def test_a_file_that_is_not_toml_is_named_with_its_line(
         ("seed = -1", "tool.tau-live.seed in {file} must be a whole number from 0"),
         ("seed = true", "tool.tau-live.seed in {file} must be a whole number from 0"),
         ("learner = false", "tool.tau-live.learner in {file} must be one of thread, flush, off"),
-        ("store = 3", "tool.tau-live.store in {file} must be a path, or postgresql://HOST/DATABASE, got 3"),
+        ("store = 3", "tool.tau-live.store in {file} must be a path, or postgresql://"),
         ("safety = 1", "safety in {file} must be a table, got 1"),
         ("safety = {blocked-penalty = -1}", "blocked-penalty in {file}: safety_reward."),
         ("config = 'x.toml'", "cannot be set in a file, only as TAU_LIVE_RL_CONFIG"),

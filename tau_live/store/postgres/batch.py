@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from tau_live.store.postgres.connection import PostgresConnection
-from tau_live.store.postgres.dialect import rendered
+from tau_live.store.postgres.dialect import render
 from tau_live.store.postgres.schema import Numbered
 from tau_live.store.sql.batch import (
     ASSIGN,
@@ -26,9 +26,9 @@ from tau_live.store.sql.lifecycle import RolloutState
 from tau_live.store.sql.rows import INSERT_DECISION
 
 LOOK_UPS: Mapping[str, str] = {
-    LOAD: rendered(LOAD).replace("in ({})", "= any (%b::text[])"),
-    REWARDED: rendered(REWARDED).replace("in ({})", "= any (%b::text[])"),
-    SPANS_AT: rendered(SPANS_AT).replace(
+    LOAD: render(LOAD).replace("in ({})", "= any (%b::text[])"),
+    REWARDED: render(REWARDED).replace("in ({})", "= any (%b::text[])"),
+    SPANS_AT: render(SPANS_AT).replace(
         "values {}", "select * from unnest(%b::bigint[], %b::bigint[], %b::text[])"
     ),
 }

@@ -20,7 +20,7 @@ from tau_live.core.errors import (
     suppress,
 )
 from tau_live.rl.throttle import yield_between, yield_gil
-from tau_live.store.postgres.dialect import BOOLEANS, MEMBERS, rendered
+from tau_live.store.postgres.dialect import BOOLEANS, MEMBERS, render
 from tau_live.store.postgres.schema import POINTS, Numbered, arrays_of, kinds_of, numbering
 from tau_live.store.sql.batch import ASSIGN
 from tau_live.store.sql.columns import as_stored, into
@@ -112,7 +112,7 @@ class PostgresConnection(Connection):
         self.address = readable(conninfo)
         self.path = file
         self.read_only = read_only
-        self._conninfo = checked(conninfo)
+        self._conninfo = with_mode(conninfo)
         self._busy_timeout_s = busy_timeout_s
         self._savepoints: list[str | None] = []  # the outermost transaction is ``None``
         self._is_closed = False
@@ -155,7 +155,7 @@ class PostgresConnection(Connection):
     ) -> "psycopg.Cursor[_Row]":
         try:
             self._open(mode)
-            return self.raw.execute(rendered(sql), _bound(parameters))
+            return self.raw.execute(render(sql), _bound(parameters))
         except (psycopg.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
 
@@ -194,7 +194,7 @@ class PostgresConnection(Connection):
         """Open a cursor of the server, within ``reading``."""
         try:
             with ClientCursor(self.raw) as client:
-                text = client.mogrify(rendered(sql), _bound(parameters))
+                text = client.mogrify(render(sql), _bound(parameters))
             cursor: ServerCursor[_Row] = ServerCursor(self.raw, "tau_live")
             cursor.itersize = ROWS
             cursor.execute(text.replace("%", "%%") if "%" in text else text)
@@ -381,7 +381,7 @@ class PostgresConnection(Connection):
         if savepoint is None:
             self._mode, self._last = "", None
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether another connection may have written since the last call."""
         return True
 
@@ -504,7 +504,7 @@ def store_error(error: Exception, address: str) -> StoreError:
     return StoreUnavailableError(f"store '{address}' cannot be used: {text}")
 
 
-def checked(address: str) -> str:
+def with_mode(address: str) -> str:
     """Return a connection string that checks who the server is, unless it is on this machine.
 
     Another machine has to prove its name by a certificate (``sslmode=verify-full``); an address

@@ -153,7 +153,7 @@ MEMBERS = Members(
 
 
 @cache
-def rendered(sql: str) -> str:
+def render(sql: str) -> str:
     """Return a statement of a role as psycopg takes it."""
     sql = _LISTED.sub(_list_of, FORMS.get(sql, sql))
     if sql.startswith("insert or ignore"):

@@ -6,7 +6,7 @@ from contextlib import closing
 from functools import cache
 from typing import NamedTuple
 
-from tau_live.store.postgres.dialect import BOOLEANS, FUNCTIONS, TYPES, rendered, table_of
+from tau_live.store.postgres.dialect import BOOLEANS, FUNCTIONS, TYPES, render, table_of
 from tau_live.store.sql.batch import ASSIGN
 from tau_live.store.sql.columns import into
 from tau_live.store.sql.connection import Value
@@ -258,7 +258,7 @@ def arrays_of(sql: str) -> str:
     _, _, row = into(sql)
     arrays = ", ".join(f"%b::{type_}[]" for type_ in types_of(sql))
     before, after = sql.split(f"values {row}")
-    return f"{rendered(before)} select * from unnest({arrays}) {rendered(after)}"
+    return f"{render(before)} select * from unnest({arrays}) {render(after)}"
 
 
 @cache

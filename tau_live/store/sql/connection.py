@@ -153,7 +153,7 @@ class Connection(AbstractContextManager[None]):
         """Number the next rows of some tables after those that were inserted with a number."""
 
     @abstractmethod
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether another connection may have written since the last call (cheap)."""
 
     @abstractmethod

@@ -157,7 +157,7 @@ class Store(ABC):
         All topics are, when another writes for the first time; and what was changed through this
         store, when another writes after that.
         """
-        if not self._connection.changed():
+        if not self._connection.has_changed():
             return frozenset()
         known, rows = self._revisions, self._connection.rows("select * from revisions")
         self._revisions = {row["topic"]: row["revision"] for row in rows}

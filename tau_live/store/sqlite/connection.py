@@ -150,7 +150,7 @@ class SqliteConnection(Inserting):
         except sqlite3.Error as error:
             raise self._error_of(error) from error
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether another connection has written since the last call (cheap)."""
         before, self._data_version = self._data_version, self.data_version()
         return before != self._data_version
@@ -532,5 +532,5 @@ def connect(
     raw.create_function("row_digest", -1, digest_of, deterministic=True)
     raw.create_function("numbered", 1, number_of, deterministic=True)
     connection = SqliteConnection(raw, path, busy_timeout_s=busy_timeout_s, read_only=read_only)
-    connection.changed()
+    connection.has_changed()
     return connection
