@@ -155,7 +155,7 @@ class PostgresConnection(Connection):
     ) -> "psycopg.Cursor[_Row]":
         try:
             self._open(mode)
-            return self.raw.execute(render(sql), _bound(parameters))
+            return self.raw.execute(render(sql), _values_of(parameters))
         except (psycopg.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
 
@@ -194,7 +194,7 @@ class PostgresConnection(Connection):
         """Open a cursor of the server, within ``reading``."""
         try:
             with ClientCursor(self.raw) as client:
-                text = client.mogrify(render(sql), _bound(parameters))
+                text = client.mogrify(render(sql), _values_of(parameters))
             cursor: ServerCursor[_Row] = ServerCursor(self.raw, "tau_live")
             cursor.itersize = ROWS
             cursor.execute(text.replace("%", "%%") if "%" in text else text)
@@ -475,7 +475,7 @@ def truths(column: Sequence[Value]) -> list[bool | None]:
     return [None if value is None else bool(value) for value in column]
 
 
-def _bound(parameters: Parameters) -> dict[str, Value] | list[Value]:
+def _values_of(parameters: Parameters) -> dict[str, Value] | list[Value]:
     """Return parameters as psycopg takes them."""
     if isinstance(parameters, Mapping):
         return {name: _plain(value) for name, value in parameters.items()}

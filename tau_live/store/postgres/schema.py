@@ -286,10 +286,10 @@ def statements() -> Sequence[str]:
         f"for each statement execute function revise('{topic}')"
         for table, topic in TOPICS.items()
     ]
-    return (*FUNCTIONS, *_ordered(tables), *indexes, *OWN, number_rows(), *revised)
+    return (*FUNCTIONS, *_in_order(tables), *indexes, *OWN, number_rows(), *revised)
 
 
-def _ordered(tables: dict[str, str]) -> list[str]:
+def _in_order(tables: dict[str, str]) -> list[str]:
     """Return the statements of tables, each after those that it refers to."""
     return sorted(tables.values(), key=lambda sql: "references" in sql)
 
