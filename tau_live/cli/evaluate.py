@@ -12,6 +12,7 @@ import click
 from rich.console import RenderableType
 
 from tau_live.cli import completion
+from tau_live.cli.engines import engine_of, engine_options
 from tau_live.cli.options import epilog, json_option, open_store, settings_of, store_option
 from tau_live.cli.output import (
     facts_of,
@@ -40,6 +41,7 @@ from tau_live.learn.evaluation.records import (
 )
 from tau_live.learn.evaluation.report import PASSES, EvalRequest, Report, joint_report, report_of
 from tau_live.record.rewards import reward_range
+from tau_live.rl.engine import Engine
 from tau_live.rl.evaluation.estimators import Estimator
 from tau_live.rl.evaluation.log import Reason
 from tau_live.rl.evaluation.report import INSUFFICIENT, Evaluation
@@ -93,20 +95,24 @@ FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
     "--confidence", type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True), default=0.95,
     show_default=True, help="Confidence level of the intervals.",
 )  # fmt: skip
+@engine_options
 @store_option
 @json_option
-def evaluate(path: Path | None, as_json: bool, **options: object) -> None:
+def evaluate(
+    path: Path | None, as_json: bool, engine: str, workers: int | None, **options: object
+) -> None:
     """Estimate what POLICY would have earned, from decisions made by another policy.
 
     Only decisions with a known propensity are used; the others are left out and counted.
     If too little is left for an estimate, the exit code is 4.
     """
     request = Request(**options)  # type: ignore[arg-type]  # click has checked each of them
-    with progress_bar(quiet=as_json) as bar:
+    with engine_of(engine, workers) as chosen, progress_bar(quiet=as_json) as bar:
         task = bar.add_task("decisions", total=None)
         answer = evaluate_request(
             request,
             path,
+            engine=chosen,
             tell=lambda more: bar.update(task, advance=more),
             expect=lambda decisions: bar.reset(task, total=PASSES * decisions),
         )
@@ -155,6 +161,7 @@ def evaluate_request(
     request: Request,
     path: Path | None,
     *,
+    engine: Engine,
     tell: Callable[[int], None],
     expect: Callable[[int], None],
 ) -> Answer:
@@ -181,6 +188,7 @@ def evaluate_request(
         weight_cap=request.weight_cap,
         confidence=request.confidence,
         seed=settings.seed,
+        engine=engine,
     )
     if not is_joint:
         part = parts[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from tau_live.cli.engines import LOCAL, engine_of
 from tau_live.cli.evaluate import Request, evaluate_request, to_dict
 from tau_live.cli.options import load_settings
 from tau_live.cli.output import as_json
@@ -106,7 +107,10 @@ class Opened:
             weight_cap=None,
             confidence=confidence,
         )
-        found = evaluate_request(request, self.path, tell=lambda _: None, expect=lambda _: None)
+        with engine_of(LOCAL, None) as engine:
+            found = evaluate_request(
+                request, self.path, engine=engine, tell=lambda _: None, expect=lambda _: None
+            )
         plain: JsonObject = json.loads(as_json(to_dict(found)))
         return plain
 

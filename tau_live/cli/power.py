@@ -6,6 +6,7 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
+from tau_live.cli.engines import engine_of, engine_options
 from tau_live.cli.options import epilog, json_option, settings_of
 from tau_live.cli.output import facts_of, print_all, print_json, progress_bar, table_of
 from tau_live.core.sanitize import JsonObject
@@ -48,8 +49,12 @@ from tau_live.record.rewards import reward_range
     "--ladder", is_flag=True, help="Start in shadow and climb the ladder, as adapters do."
 )
 @click.option("--runs-per-day", type=float, help="Also estimate the days.")
+@engine_options
 @json_option
-def power(*, as_json: bool, runs_per_day: float | None, **options: object) -> None:
+def power(
+    *, as_json: bool, runs_per_day: float | None, engine: str, workers: int | None,
+    **options: object,
+) -> None:  # fmt: skip
     """Estimate how many runs it takes to prove a difference.
 
     Simulates the test that decides promotions, with its real bounds and schedule.
@@ -57,9 +62,9 @@ def power(*, as_json: bool, runs_per_day: float | None, **options: object) -> No
     if runs_per_day is not None and not 0.0 < runs_per_day < float("inf"):
         raise click.BadParameter("expected a number above 0", param_hint="--runs-per-day")
     experiment = _experiment(settings_of(None), **options)  # type: ignore[arg-type]  # click has checked each
-    with progress_bar(quiet=as_json) as bar:
+    with engine_of(engine, workers) as chosen, progress_bar(quiet=as_json) as bar:
         task = bar.add_task("simulated tests", total=STREAMS * len(experiment.stages()))
-        stages, total = power_of(experiment, advance=lambda: bar.advance(task))
+        stages, total = power_of(experiment, engine=chosen, advance=lambda: bar.advance(task))
     if as_json:
         print_json(_document(experiment, stages, total, runs_per_day))
     else:

@@ -24,6 +24,7 @@ TauLiveError
 ├── ScoreError                 a score is out of range, or no score (names the reason)
 ├── LogError                   a log cannot be evaluated (names line and column)
 ├── AccessError                a principal is not authorized, or the access file is unreadable
+├── EngineError                a part of some work cannot be computed (says which)
 ├── ArchiveError               a file is not an archive, or is damaged, or in use
 ├── AutostartError             the environment's site-packages cannot be changed
 └── LeaseLostError             another process holds the lease that this work needs
@@ -252,6 +253,10 @@ class ScoreError(TauLiveError):
 
 class CheckpointError(TauLiveError):
     """A checkpoint is damaged, foreign or not trusted."""
+
+
+class EngineError(TauLiveError):
+    """A part of some work cannot be computed: its processes died, or there is no such engine."""
 
 
 class LeaseLostError(TauLiveError):

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tau_live.rl.evaluation.estimators import Estimator
-from tau_live.rl.evaluation.intervals import Interval, bernstein_radius, least_ratio
+from tau_live.rl.engine import InProcess
+from tau_live.rl.evaluation.estimators import Estimator, Ratios
+from tau_live.rl.evaluation.intervals import Interval, bernstein_radius, bootstrap, least_ratio
 from tau_live.rl.evaluation.log import Log, Offered
 from tau_live.rl.evaluation.report import EvaluationConfig, evaluate, evaluate_rollouts
 from tests.rl.logs import NO_FLOORS, drawn, lenient, weighted
@@ -38,6 +39,23 @@ def test_of_a_mean_the_least_ratio_is_the_mean_less_the_radius() -> None:
 
     radius = bernstein_radius(float(numbers.var(ddof=1)), 400, width=1.0, delta=0.05)
     assert found == pytest.approx(float(numbers.mean()) - radius, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rollouts", [100, 70_000])
+def test_draws_of_many_rollouts_vary_as_those_of_few_do(rollouts: int) -> None:
+    values = np.arange(rollouts) / rollouts
+    mean = Ratios(values[:, None], np.ones((rollouts, 1)))
+    counted = Ratios(np.ones((rollouts, 1)), np.full((rollouts, 1), 1.0 / rollouts))
+
+    (low, high), drawn_ = bootstrap(
+        [mean, counted], alpha=0.3173, replicates=1_995, limits=(0.0, 1.0), rng=rng(),
+        engine=InProcess(),
+    )  # fmt: skip
+
+    assert drawn_ == pytest.approx((rollouts, rollouts))
+    assert low + high == pytest.approx(2.0 * values.mean(), abs=0.2 * mean.standard_error)
+    assert high - low == pytest.approx(2.0 * mean.standard_error, rel=0.1)
 
 
 @given(st.integers(0, 2**32), st.floats(0.1, 4.0))

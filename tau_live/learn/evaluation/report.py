@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tau_live.learn.evaluation.records import (
 )
 from tau_live.rl.arrays import FloatArray, IntArray
 from tau_live.rl.bounds import LARGEST_REWARD
+from tau_live.rl.engine import Engine, InProcess
 from tau_live.rl.evaluation.log import Log, Offered
 from tau_live.rl.evaluation.report import Evaluation, EvaluationConfig, evaluate, evaluate_rollouts
 
@@ -37,6 +38,7 @@ class EvalRequest:
         confidence: Confidence of the two-sided intervals, in ``(0, 1)``.
         replicates: Draws of the bootstrap; 0 does without.
         seed: Seed of the bootstrap.
+        engine: Draws its replicates.
     """
 
     reward_range: tuple[float, float] | None = None
@@ -44,6 +46,7 @@ class EvalRequest:
     confidence: float = 0.95
     replicates: int = 1_000
     seed: int = 0
+    engine: Engine = field(default_factory=InProcess)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +199,7 @@ def _report(
         weight_cap=request.weight_cap or _cap(log.propensities),
         confidence=request.confidence,
         replicates=request.replicates,
+        engine=request.engine,
     )
     unexplored, lacking = unexplored_share(records, targets)
     why = lacking or misreported

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from tau_live.learn.promotion.rules import EVERY, RUNGS
 from tau_live.rl.arrays import BoolArray, FloatArray
+from tau_live.rl.engine import Engine, InProcess
 from tau_live.rl.sequential import Difference
 from tau_live.rl.verdict import Rule
 
@@ -174,6 +176,7 @@ def power_of(
     seed: int = 0,
     streams: int = STREAMS,
     most: int = MOST,
+    engine: Engine | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> tuple[list[Power], Power]:
     """Simulate many tests, and return how many rollouts each stage and all together took.
@@ -183,22 +186,41 @@ def power_of(
         seed: Seed of the simulation.
         streams: How many tests are simulated.
         most: Rollouts after which one test is given up.
+        engine: Simulates them; ``None`` does so here.
         advance: Called after each simulated test of a stage.
     """
-    rng = np.random.default_rng(seed)
     stages = experiment.stages()
-    counts = np.empty((len(stages), streams))
-    for place, stage in enumerate(stages):
-        counts[place] = np.inf
-        for stream in range(streams):
-            count = rollouts_to_prove(experiment, stage, rng, most=most)
-            counts[place, stream] = np.inf if count is None else count
+    counts = np.full((len(stages), streams), np.inf)
+    simulate = partial(_simulated_count, experiment, seed, most)
+    tried = min(HOPELESS, streams)
+    for columns in (range(tried), range(tried, streams)):
+        hopeful = [
+            place
+            for place in range(len(stages))
+            if not columns.start or np.isfinite(counts[place, : columns.start]).any()
+        ]
+        tests = [(place, stream) for place in hopeful for stream in columns]
+        for test, count in zip(tests, (engine or InProcess()).map(simulate, tests), strict=True):
+            counts[test] = count
             advance()
-            if stream + 1 == HOPELESS and np.isinf(counts[place, :HOPELESS]).all():
-                break
     total = counts.sum(axis=0) + (Rule().fewest if experiment.ladder else 0)
     each = [_power(stage, counts[place]) for place, stage in enumerate(stages)]
     return each, _power(stages[-1], total)
+
+
+def _simulated_count(experiment: Experiment, seed: int, most: int, test: tuple[int, int]) -> float:
+    """Return how many rollouts a test took, infinitely many where ``most`` were not enough.
+
+    Args:
+        experiment: The simulated comparison.
+        seed: Of the simulation.
+        most: Rollouts after which the test is given up.
+        test: The places of its stage and of its stream; it has a generator of its own.
+    """
+    place, stream = test
+    rng = np.random.default_rng([seed, place, stream])
+    count = rollouts_to_prove(experiment, experiment.stages()[place], rng, most=most)
+    return math.inf if count is None else count
 
 
 def _power(stage: Stage, counts: FloatArray) -> Power:

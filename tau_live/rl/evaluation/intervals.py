@@ -4,15 +4,19 @@ Both are for one look at a log of a size fixed beforehand. To look repeatedly an
 takes a confidence sequence instead.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from tau_live.rl.arrays import FloatArray
+from tau_live.rl.arrays import FloatArray, multiply
+from tau_live.rl.engine import Engine
 from tau_live.rl.evaluation.estimators import Estimator, Ratios, dr, of_totals, sndr, snips
 from tau_live.rl.evaluation.log import Samples
 
 _BISECTIONS = 100
+_AT_ONCE = 10  # replicates of a shard, for which a log is read once
+_BLOCK = 32_768  # rollouts whose counts and columns stay in a core's cache
 
 
 class Interval(NamedTuple):
@@ -29,6 +33,7 @@ def bootstrap(
     replicates: int,
     limits: tuple[float, float],
     rng: np.random.Generator,
+    engine: Engine,
 ) -> list[Interval]:
     """Return percentile bootstrap intervals of estimates on the same rollouts.
 
@@ -41,17 +46,18 @@ def bootstrap(
         alpha: In ``(0, 1)``; half of it is left out on either side.
         replicates: How often to draw ``R`` rollouts, at least 1.
         limits: The least and the largest value.
-        rng: Source of the draws.
+        rng: Source of the seed of the draws.
+        engine: Draws the replicates.
 
     Source:
         Efron and Tibshirani 1993, "An Introduction to the Bootstrap", section 13.3.
     """
-    rollouts = len(estimates[0].numerators)
     columns = np.concatenate([table for estimate in estimates for table in estimate], axis=1)
-    totals = np.empty((replicates, columns.shape[1]))
-    for replicate in range(replicates):
-        draws = rng.integers(rollouts, size=rollouts)
-        totals[replicate] = np.bincount(draws, minlength=rollouts) @ columns
+    draw = partial(_resampled_totals, columns, int(rng.integers(2**63)))
+    shards = [
+        range(start, min(start + _AT_ONCE, replicates)) for start in range(0, replicates, _AT_ONCE)
+    ]
+    totals = np.concatenate(list(engine.map(draw, shards)))
     intervals = []
     begin = 0
     for estimate in estimates:
@@ -64,6 +70,32 @@ def bootstrap(
         high = np.quantile(np.where(undefined, limits[1], values), 1.0 - alpha / 2.0)
         intervals.append(Interval(float(low), float(high)))
     return intervals
+
+
+def _resampled_totals(columns: FloatArray, seed: int, shard: range) -> FloatArray:
+    """Return ``[B, C]``, the sums of ``columns [R, C]`` over ``B`` draws of ``R`` rollouts.
+
+    How many of the draws fall into each block of rollouts is drawn first, then which: that is the
+    same distribution, and each block is gone through once, from the cache.
+
+    Args:
+        columns: One row for each rollout.
+        seed: Of all draws.
+        shard: Which of them these are; they have a generator of their own.
+    """
+    rng, rollouts = np.random.default_rng([seed, shard.start]), len(columns)
+    blocks = [columns[start : start + _BLOCK] for start in range(0, rollouts, _BLOCK)]
+    shares = np.array([len(block) for block in blocks]) / rollouts
+    draws = rng.multinomial(rollouts, shares, size=len(shard))
+    totals = np.zeros((len(shard), columns.shape[1]))
+    part = np.empty_like(totals)
+    for block, sizes in zip(blocks, draws.T, strict=True):
+        counts = np.empty((len(shard), len(block)))
+        for row, size in zip(counts, sizes, strict=True):
+            row[:] = np.bincount(rng.integers(len(block), size=size), minlength=len(block))
+        multiply(counts, block, out=part)
+        totals += part
+    return totals
 
 
 def bernstein_radius(variance: float, samples: int, *, width: float, delta: float) -> float:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from tau_live.rl.engine import Engine, InProcess
 from tau_live.rl.evaluation.estimators import (
     Estimator,
     Ratios,
@@ -51,6 +52,7 @@ class EvaluationConfig:
         confidence: Confidence of the two-sided intervals, in ``(0, 1)``.
         replicates: Draws of the bootstrap; 0 does without.
         support: Floors below which there is no estimate.
+        engine: Draws the replicates of the bootstrap.
     """
 
     reward_range: tuple[float, float]
@@ -58,6 +60,7 @@ class EvaluationConfig:
     confidence: float = 0.95
     replicates: int = 1_000
     support: Support = field(default_factory=Support)
+    engine: Engine = field(default_factory=InProcess)
 
     def __post_init__(self) -> None:
         low, high = self.reward_range
@@ -199,6 +202,7 @@ def _estimates(
                 replicates=config.replicates,
                 limits=config.reward_range,
                 rng=rng,
+                engine=config.engine,
             )
             intervals = dict(zip(finite, drawn, strict=True))
         errors = {name: estimate.standard_error for name, estimate in finite.items()}

@@ -1,0 +1,1 @@
+"""Engines: work that is only computing, spread over processes or over machines."""
