@@ -27,6 +27,7 @@ from tests.bench.timing import LEAST_ROUNDS, WIDTH, machine
 FEW, MANY, WAITING, START = 500, 6_000, 160, 10_000
 WAIT_MS = 50
 WORKERS = 8
+SLOTS, SHORT_WAIT_MS, LONG = 16, 20, 4_000
 MB = 1e6
 
 
@@ -81,8 +82,8 @@ class Lived(NamedTuple):
     grown_mb: float
 
 
-def lead_run(rows: int, workers: int, wait_ms: int, folder: Path) -> Lived:
-    """Lead a run in this process."""
+def lead_run(rows: int, workers: int, wait_ms: int, helping: int, folder: Path) -> Lived:
+    """Lead a run in this process, while workers of another help."""
     from tau_live.prompts.config import read_config
     from tau_live.prompts.optimizer import begin, lead, prices_of
     from tau_live.store.opening import open_at
@@ -102,7 +103,16 @@ def lead_run(rows: int, workers: int, wait_ms: int, folder: Path) -> Lived:
     with closing(open_at(settings.store)) as store:
         loaded = read_config(file, model=None)
         run = begin(store, loaded, file, store_path="", prices=prices_of(settings))
+        other = None
+        if helping:
+            other = subprocess.Popen(
+                [sys.executable, "-m", "tau_live.cli", "optimize", "worker",
+                 "--store", str(settings.store), "--workers", str(helping)],
+                cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
         run = lead(store, run, loaded, settings=settings, who="bench", show=lambda _: None)
+        if other is not None:
+            other.wait()  # of few items it may have come too late for any
     if run.state != "completed" or run.rollouts != rows:
         raise RuntimeError(f"{run.state}: {run.rollouts} of {rows} items, {run.error}")
     grown_mb = (rss() - agent.early_rss) / MB
@@ -110,12 +120,12 @@ def lead_run(rows: int, workers: int, wait_ms: int, folder: Path) -> Lived:
     return Lived(time.process_time() - cpu, busy_s, first_s, grown_mb)
 
 
-def lived(rows: int, *, workers: int = 2, wait_ms: int = 0) -> Lived:
+def lived(rows: int, *, workers: int = 2, wait_ms: int = 0, helping: int = 0) -> Lived:
     """Lead a run in a process of its own, and return what it took."""
     with TemporaryDirectory(prefix="tau-live-bench-") as folder:
         done = subprocess.run(
             [sys.executable, "-m", "tests.bench.items", "--lead",
-             str(rows), str(workers), str(wait_ms), folder],
+             str(rows), str(workers), str(wait_ms), str(helping), folder],
             cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
             check=True,
         )  # fmt: skip
@@ -149,10 +159,11 @@ class Found(NamedTuple):
 
 
 def measure(
-    rounds: int, *, few: int = FEW, many: int = MANY, waiting: int = WAITING, start: int = START
-) -> list[Found]:
+    rounds: int, *, few: int = FEW, many: int = MANY, waiting: int = WAITING, start: int = START,
+    long: int = LONG,
+) -> list[Found]:  # fmt: skip
     """Measure runs of few and of many items, of one worker and of several, in turn."""
-    cpu, memory, first, speedup = [], [], [], []
+    cpu, memory, first, speedup, slots, apart = [], [], [], [], [], []
     for _ in range(rounds):
         small, large = lived(few), lived(many)
         cpu.append((large.cpu_s - small.cpu_s) / (many - few) * 1000)
@@ -161,9 +172,16 @@ def measure(
         together = lived(waiting, workers=WORKERS, wait_ms=WAIT_MS)
         speedup.append(alone.busy_s / together.busy_s)
         first.append(lived(start).first_s)
+        item_s = lived(waiting, workers=1, wait_ms=SHORT_WAIT_MS).busy_s / waiting
+        one = lived(long, workers=SLOTS, wait_ms=SHORT_WAIT_MS)
+        two = lived(long, workers=SLOTS // 2, wait_ms=SHORT_WAIT_MS, helping=SLOTS // 2)
+        slots.append(item_s * long / one.busy_s)
+        apart.append(item_s * long / two.busy_s)
     return [
         Found("ms of processor time for an item, beside the agent", cpu, 5.0),
         Found(f"{WORKERS} workers, agent of {WAIT_MS} ms: times one", speedup, 7.5, at_least=True),
+        Found(f"{SLOTS} workers, agent of {SHORT_WAIT_MS} ms: times one", slots, 12, at_least=True),
+        Found("the same, half of them in a second process", apart, 12, at_least=True),
         Found(f"s until the first of {start:,} items begins", first, 5.0),
         Found(f"MB of memory more after {many:,} items than after half of them", memory, 2.0),
     ]
@@ -197,8 +215,9 @@ def print_figures(bench: str, title: str, figures: list[Found], *, as_json: bool
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--lead"]:
         sys.modules["tests.bench.items"] = sys.modules["__main__"]  # the agent is this module's
-        rows_, workers_, wait_ms_, folder_ = sys.argv[2:]
-        found = lead_run(int(rows_), int(workers_), int(wait_ms_), Path(folder_))
+        *numbers_, folder_ = sys.argv[2:]
+        rows_, workers_, wait_ms_, helping_ = map(int, numbers_)
+        found = lead_run(rows_, workers_, wait_ms_, helping_, Path(folder_))
         sys.stdout.write(json.dumps(found._asdict()))
     else:
         main()

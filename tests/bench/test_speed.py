@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from tests.bench import (
     decide,
+    engines,
     gae,
     importing,
     ingest,
@@ -127,8 +128,15 @@ def test_json_says_what_was_measured() -> None:
     assert json.loads(result.output)["measured"][0]["met"] is None
 
 
-def test_items_run_and_every_one_is_counted() -> None:
-    found = items.measure(1, few=10, many=40, waiting=8, start=20)
+def test_all_engines_give_the_same_bits() -> None:
+    found = engines.measure(1, decisions=500, replicates=60)
 
-    assert [len(figure.each) for figure in found] == [1, 1, 1, 1]
-    assert min(figure.found for figure in found[1:3]) > 0.0
+    assert found[-1].each == [0]
+    assert min(figure.found for figure in found[:-1]) > 0.0
+
+
+def test_items_run_and_every_one_is_counted() -> None:
+    found = items.measure(1, few=10, many=40, waiting=8, start=20, long=48)
+
+    assert [len(figure.each) for figure in found] == [1] * 6
+    assert min(figure.found for figure in found[1:5]) > 0.0
