@@ -3,7 +3,7 @@
 What is counted behind a watermark has to become visible in the order of its numbers: rollouts that
 became ready, assignments and rewards. The server numbers them, in a function that waits for its
 turn, in the same flush as the commit: so no client and no network lies between taking a number and
-giving the turn away.
+giving the turn away. The rows before them are sent in that flush, too, unless more is to be read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,6 +34,9 @@ LOOK_UPS: Mapping[str, str] = {
 }
 """What finds rows for arrays of values, one for each column, by what finds them for rows."""
 
+ADD_DECISION = INSERT_DECISION.partition("on conflict")[0]
+"""Nobody else can have added it: its rollout is locked."""
+
 
 class PostgresBatch(Batch):
     """A batch of events; its changes are written when it is left without an error."""
@@ -55,19 +58,17 @@ class PostgresBatch(Batch):
         for state in ready:
             state.rollout = replace(state.rollout, ready_seq=None)
         self._write_rollouts(states)
-        rows = self._own_rows(states)
-        arms = rows.pop(ASSIGN, [])
-        numbered = {state.seq for state in ready}
-        places = rows.pop(WRITE_READY, [])
-        for sql, block in rows.items():
-            store = (
-                self._connection.insert_new if sql == INSERT_DECISION else self._connection.insert
-            )
-            store(sql, block)
-        self._connection.insert(WRITE_READY, [row for row in places if row[0] not in numbered])
         self._write_waiting(states)
         rewards = self._write_rewards()
         self._write_others()
+        rows = self._own_rows(states)
+        arms, places = rows.pop(ASSIGN, []), rows.pop(WRITE_READY, [])
+        numbered = {state.seq for state in ready}
+        rows[WRITE_READY] = [row for row in places if row[0] not in numbered]
+        if self._is_last:
+            self._connection.begin_flush()
+        for sql, block in rows.items():
+            self._connection.insert(ADD_DECISION if sql == INSERT_DECISION else sql, block)
         last = Numbered(
             ready=[state.seq for state in ready],
             points=[(row[0], row[1]) for row in places if row[0] in numbered],

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from math import isnan
 from pathlib import Path
@@ -78,6 +78,29 @@ class _Row(tuple[Any, ...]):
         return list(self.columns)
 
 
+class _Flush:
+    """Statements that are sent without waiting for the answer of each."""
+
+    def __init__(self) -> None:
+        self._pipeline: AbstractContextManager[object] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether statements are sent so now."""
+        return self._pipeline is not None
+
+    def begin(self, raw: "psycopg.Connection[_Row]") -> None:
+        """Send the statements of a connection so from now on."""
+        self._pipeline = raw.pipeline()
+        self._pipeline.__enter__()
+
+    def end(self) -> None:
+        """Wait for the answers, if statements are sent so. Raises: psycopg.Error."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.__exit__(None, None, None)
+
+
 @cache
 def _kind_of(columns: Sequence[str]) -> type[_Row]:
     places = {name: place for place, name in reversed([*enumerate(columns)])}
@@ -117,6 +140,7 @@ class PostgresConnection(Connection):
         self._savepoints: list[str | None] = []  # the outermost transaction is ``None``
         self._is_closed = False
         self._last: Sequence[object] | None = None  # what is numbered at the commit
+        self._flush = _Flush()
         self._mode = ""  # of the transaction; empty until its first statement
         self._working = RLock()  # held while a statement or a transaction runs
         self._raw = self._connect()
@@ -154,6 +178,7 @@ class PostgresConnection(Connection):
         self, sql: str, parameters: Parameters = (), *, mode: str = ALONE
     ) -> "psycopg.Cursor[_Row]":
         try:
+            self._flush.end()
             self._open(mode)
             return self.raw.execute(render(sql), _values_of(parameters))
         except (psycopg.Error, ValueError, OverflowError) as error:
@@ -255,14 +280,22 @@ class PostgresConnection(Connection):
     def run_bound(self, sql: str, values: Sequence[object]) -> int:
         """Run a statement as ``rows_bound`` does; return how many rows it changed."""
         with self._working:
+            self._end_flush()
             return self._bind(sql, values).rowcount
 
     def rows_bound(self, sql: str, values: Sequence[object]) -> list[Row]:
         """Run a statement of PostgreSQL's, with values bound in binary; return its rows."""
         with self._working:
+            self._end_flush()
             rows: list[Row] = [*self._bind(sql, values)]
         yield_gil()
         return rows
+
+    def _end_flush(self) -> None:
+        try:
+            self._flush.end()
+        except psycopg.Error as error:
+            raise self._error_of(error) from error
 
     @property
     def is_beside(self) -> bool:
@@ -278,15 +311,25 @@ class PostgresConnection(Connection):
         """Number the rows of a batch in the same flush as the commit."""
         self._last = _arrays_of(rows)
 
+    def begin_flush(self) -> None:
+        """Send what is inserted from now on without waiting for answers, until the commit.
+
+        Whatever is read or changed meanwhile is sent and waited for at once.
+        """
+        if not self._flush.is_open:
+            self._flush.begin(self.raw)
+
     def _commit(self) -> None:
         last, self._last = self._last, None
-        if last is None:
+        if last is None and not self._flush.is_open:
             self._run("commit")
             return
         try:
-            with self.raw.pipeline():
+            self.begin_flush()
+            if last is not None:
                 psycopg.Cursor(self.raw).execute(numbering(), last)
-                psycopg.Cursor(self.raw).execute("commit")
+            psycopg.Cursor(self.raw).execute("commit")
+            self._flush.end()
         except (psycopg.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
 
@@ -371,6 +414,8 @@ class PostgresConnection(Connection):
                 self._leave(None, undo=True)
 
     def _leave(self, savepoint: str | None, *, undo: bool) -> None:
+        with suppress(psycopg.Error):
+            self._flush.end()
         if undo and self._mode and not self._raw.closed:
             with suppress(psycopg.Error):
                 if savepoint is None:

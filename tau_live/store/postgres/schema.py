@@ -294,11 +294,19 @@ def _in_order(tables: dict[str, str]) -> list[str]:
     return sorted(tables.values(), key=lambda sql: "references" in sql)
 
 
-@cache
 def kinds_of(table: str) -> Mapping[str, str]:
     """Return the type in SQLite of each column of a table."""
+    return _kinds()[table]
+
+
+@cache
+def _kinds() -> Mapping[str, Mapping[str, str]]:
     with closing(_in_sqlite()) as raw:
-        return {row[1]: row[2] for row in raw.execute(f"pragma table_info({table})")}
+        tables = raw.execute("select name from sqlite_master where type = 'table'").fetchall()
+        return {
+            table: {row[1]: row[2] for row in raw.execute(f'pragma table_info("{table}")')}
+            for (table,) in tables
+        }
 
 
 def _in_sqlite() -> sqlite3.Connection:
