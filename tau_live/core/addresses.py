@@ -3,6 +3,9 @@
 Whatever belongs to a store on one machine lies beside it: the kill switch, the status document, the
 log of calls. A database has no folder; so its address is kept in a file, whose path is the store's
 in all settings. A file that somebody else has written, such as a secret of a container, does too.
+
+Such a file is known by its name alone. Any other may be a store of SQLite, which must never be
+opened and closed beside it: that gives away the locks of the whole process.
 """
 
 import os
@@ -14,6 +17,9 @@ from urllib.parse import urlsplit
 from tau_live.core.files import make_folders, write_whole
 
 SCHEMES = ("postgresql://", "postgres://")
+
+SUFFIX = ".address"
+"""How the name of a file ends that holds an address."""
 
 MOST_BYTES = 4096
 """A longer file holds no address."""
@@ -30,7 +36,7 @@ def file_of(address: str) -> Path:
     where = re.sub(r"[^\w.-]+", "_", f"{parts.hostname or 'localhost'}{parts.path}")
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     digest = blake2b(address.encode(), digest_size=4).hexdigest()
-    return Path(state).expanduser() / "tau-live" / f"{where}-{digest}" / "store.address"
+    return Path(state).expanduser() / "tau-live" / f"{where}-{digest}" / f"store{SUFFIX}"
 
 
 def keep(address: str) -> Path:
@@ -49,7 +55,7 @@ def keep(address: str) -> Path:
 def address_in(file: Path) -> str | None:
     """Return the address that a file holds; ``None`` if it holds none."""
     try:
-        if not file.is_file() or file.stat().st_size > MOST_BYTES:
+        if file.suffix != SUFFIX or not file.is_file() or file.stat().st_size > MOST_BYTES:
             return None
         text = file.read_text("utf-8").strip()
     except (OSError, ValueError):

@@ -44,7 +44,8 @@ def open_at(
 
     Args:
         address: A path, ``sqlite:PATH``, or ``postgresql://HOST/DATABASE`` with everything that a
-            connection string of PostgreSQL may hold; or the path of a file that holds this.
+            connection string of PostgreSQL may hold; or the path of a file that
+            holds this, whose name ends with ``.address``.
         synchronous: ``normal`` survives the death of the process, ``full`` also that of the
             machine, with commits about 80 times as expensive.
         busy_timeout_s: Seconds to wait for other processes' transactions.

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from tests.bench import (
     decide,
     engines,
+    fleet,
     gae,
     importing,
     ingest,
@@ -20,6 +21,7 @@ from tests.bench import (
     wakeups,
 )
 from tests.bench.timing import Goal, Measured, command, installed, interleaved
+from tests.postgres import needs_postgres
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +135,15 @@ def test_all_engines_give_the_same_bits() -> None:
 
     assert found[-1].each == [0]
     assert min(figure.found for figure in found[:-1]) > 0.0
+
+
+@needs_postgres
+@pytest.mark.slow
+def test_clients_of_a_database_and_of_a_file_store_rollouts() -> None:
+    found = fleet.measure(1, seconds=0.2, clients=(1, 2))
+
+    assert [len(figure.each) for figure in found] == [1, 1, 1]
+    assert min(figure.found for figure in found) > 0.0
 
 
 def test_items_run_and_every_one_is_counted() -> None:

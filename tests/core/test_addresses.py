@@ -1,6 +1,7 @@
 """An address of a database, and the private file that stands for it."""
 
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,23 @@ def test_each_address_has_a_file_of_its_own() -> None:
 
 @pytest.mark.parametrize("content", ["", "SQLite format 3\0", "redis://x/1", "x" * 5000, "\udcff"])
 def test_other_files_hold_no_address(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "store.sqlite"
+    file = tmp_path / "store.address"
     file.write_bytes(content.encode("utf-8", "surrogateescape"))
 
     assert address_in(file) is None
     assert address_in(tmp_path) is None
     assert address_in(tmp_path / "missing") is None
+
+
+def test_a_file_of_another_name_is_not_even_opened(tmp_path: Path) -> None:
+    """To close it would give away the locks that SQLite holds on it in this process."""
+    file = tmp_path / "store.sqlite"
+    file.write_text(ADDRESS)
+    opened = []
+    sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
+
+    assert address_in(file) is None
+    assert str(file) not in map(str, opened)
 
 
 def test_the_setting_takes_an_address() -> None:

@@ -6,7 +6,7 @@ turn, in the same flush as the commit: so no client and no network lies between 
 giving the turn away. The rows before them are sent in that flush, too, unless more is to be read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -34,6 +34,9 @@ LOOK_UPS: Mapping[str, str] = {
 }
 """What finds rows for arrays of values, one for each column, by what finds them for rows."""
 
+LATER = 2**62
+"""The ``ready_seq`` of a rollout until its batch is written: beyond all that were given."""
+
 ADD_DECISION = INSERT_DECISION.partition("on conflict")[0]
 """Nobody else can have added it: its rollout is locked."""
 
@@ -43,6 +46,16 @@ class PostgresBatch(Batch):
 
     _connection: PostgresConnection
     _is_last = True
+
+    def __init__(self, connection: PostgresConnection, ids: Collection[str] = ()) -> None:
+        self._ready: list[RolloutState] = []
+        super().__init__(connection, ids)
+
+    def _next_ready(self, state: RolloutState) -> int:
+        if not self._connection.is_beside:
+            return super()._next_ready(state)
+        self._ready.append(state)
+        return LATER
 
     def _write_meanwhile(self) -> None:
         self._is_last = False

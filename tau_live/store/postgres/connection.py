@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 from psycopg import ClientCursor, ServerCursor, conninfo
 
-from tau_live.core import fault
 from tau_live.core.errors import (
     StoreBusyError,
     StoreError,
@@ -371,7 +370,7 @@ class PostgresConnection(Connection):
                 self._savepoints.append(savepoint)
             else:
                 self._mode = ""
-                fault.point("store.begin")
+                self.at_begin()
                 self._savepoints.append(None)
         except BaseException:
             self._working.release()
@@ -383,7 +382,7 @@ class PostgresConnection(Connection):
         try:
             if not undo:
                 if savepoint is None:
-                    fault.point("store.commit")
+                    self.at_commit()
                 if savepoint is not None:
                     self._run(f"release {savepoint}")
                 elif self._mode:
@@ -397,7 +396,7 @@ class PostgresConnection(Connection):
             finally:
                 self._working.release()
         if savepoint is None and not undo:
-            fault.point("store.committed")
+            self.after_commit()
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -71,9 +71,6 @@ from tau_live.store.sql.rows import (
 OUTPUT = Limits(items=100_000, nodes=1_000_000, chars=10_000_000, total_chars=100_000_000)
 """How much is kept of an output that is no JSON data."""
 
-LATER = 2**62
-"""The ``ready_seq`` of a rollout until its batch is written: beyond all that were given."""
-
 NEAR = 32
 """How many of the newest attempts of a rollout are loaded with it."""
 
@@ -219,7 +216,7 @@ class Batch(AbstractContextManager["Batch"]):
         self._rewards: dict[str, RewardsState] = {}
         self._names: dict[str, dict[str, None]] = {}
         self._counts: Counter[str] = Counter()
-        self._ready: list[RolloutState] = []
+        self._last_ready = 0
         self._load(ids)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -542,8 +539,7 @@ class Batch(AbstractContextManager["Batch"]):
             )
             state.points.update(chain.from_iterable(rows))
             state.all_points = True
-        self._ready.append(state)
-        state.earn(total_reward, run_reward=run_reward, ready_seq=LATER)
+        state.earn(total_reward, run_reward=run_reward, ready_seq=self._next_ready(state))
         return True
 
     def await_reward(self, rollout_id: str, *, until: float) -> None:
@@ -770,7 +766,6 @@ class Batch(AbstractContextManager["Batch"]):
     def _write(self) -> None:
         states = [*filter(None, self._states.values())]
         self._connection.take_turn()
-        self._number()
         self._write_rollouts(states)
         for sql, block in self._own_rows(states).items():
             is_new = sql in (INSERT_DECISION, ASSIGN)
@@ -783,7 +778,10 @@ class Batch(AbstractContextManager["Batch"]):
         self._write_others()
 
     def _write_others(self) -> None:
-        """Write other ids of rollouts, and counts."""
+        """Write other ids of rollouts, the numbering, and counts."""
+        if self._last_ready:
+            last, self._last_ready = self._last_ready, 0
+            self._connection.change("update sequences set value = ? where name = 'ready'", (last,))
         if self._names:
             names, self._names = self._names, {}
             rows = [(name, self._state(id_).seq) for name, ids in names.items() for id_ in ids]
@@ -792,17 +790,14 @@ class Batch(AbstractContextManager["Batch"]):
         if counts:
             self._connection.change_many(COUNT, [*counts.items()])
 
-    def _number(self) -> None:
-        """Give each rollout that became ready its number, in the order in which they did."""
-        if not self._ready:
-            return
-        number = next_number(self._connection, "ready")
-        for state in self._ready:
-            state.rollout = replace(state.rollout, ready_seq=number)
-            number += 1
-        self._ready = []
-        last = number - 1
-        self._connection.change("update sequences set value = ? where name = 'ready'", (last,))
+    def _next_ready(self, state: RolloutState) -> int:  # noqa: ARG002  # of whom numbers are later
+        """Return the next ``ready_seq``, for a rollout that becomes ready."""
+        if self._last_ready:
+            self._last_ready += 1
+        else:
+            self._connection.take_turn()
+            self._last_ready = next_number(self._connection, "ready")
+        return self._last_ready
 
     def _write_rollouts(self, states: Sequence[RolloutState]) -> None:
         new = []

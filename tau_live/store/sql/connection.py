@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from tau_live.core import fault
 from tau_live.core.errors import StoreDamagedError, StoreError
 
 mapping_of = msgspec.json.Decoder(dict[str, object]).decode
@@ -135,6 +136,18 @@ class Connection(AbstractContextManager[None]):
     def begin(self) -> AbstractContextManager[None]:
         """Open a transaction; inside another, a savepoint."""
         return self  # a generator would add a tenth to a small transaction
+
+    def at_begin(self) -> None:
+        """Mark that a transaction begins, for a fault that is wanted there."""
+        fault.point("store.begin")
+
+    def at_commit(self) -> None:
+        """Mark that it is about to be committed."""
+        fault.point("store.commit")
+
+    def after_commit(self) -> None:
+        """Mark that it was."""
+        fault.point("store.committed")
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[None]:

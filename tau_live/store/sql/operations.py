@@ -21,7 +21,7 @@ LOAD = f"""
 select gate.*, iif(gate.id is null, {CHANGES}, 0) as removed,
     iif(typeof(revision) = 'integer', revision, {CHANGES}) as changes,
     iif(gate.id is null, (select max(at) from gate_log), 0.0) as changed_at
-from (select 1) as one left join gate on true
+from (select 1) as always left join gate on true
 """
 
 EDITED = "the gate's row was edited, not by tau-live: see `tau-live gate log`"

@@ -141,11 +141,13 @@ def find(  # noqa: PLR0913  # as the store's
         some = [_test_of(source, condition, members) for condition in any_of]
         either = " or ".join(test.sql for test in some)
         tests.append(Term(f"({either or 'false'})", _values_of(some)))
-    suffix = " desc nulls last" if descending else " nulls first"
+    suffix = " desc" if descending else ""
     order = [Term(f"{column}{suffix}") for column in source.order]
     if order_by is not None:
         first = _term_of(source, order_by, members)
-        order = [Term(f"{first.sql}{suffix}", first.values), *map(Term, source.order)]
+        nulls = "last" if descending else "first"
+        sql = f"{first.sql}{suffix} nulls {nulls}"
+        order = [Term(sql, first.values), *map(Term, source.order)]
     all_of = " and ".join(test.sql for test in tests)
     body = f"from {source.tables}{' where ' if all_of else ''}{all_of}"
     ordered = ", ".join(term.sql for term in order)
@@ -242,10 +244,10 @@ def sql_of(query: RolloutQuery) -> tuple[str, dict[str, Value]]:
     """Return the statement that finds the page, and its parameters."""
     if query.order_by not in ORDERS:
         raise ValueError(f"order_by must be one of {', '.join(ORDERS)}, got {query.order_by!r}")
-    direction = "desc nulls last" if query.descending else "asc nulls first"
+    direction, nulls = ("desc", "last") if query.descending else ("asc", "first")
     order = f"seq {direction}"
     if query.order_by != "seq":
-        order = f"{query.order_by} {direction}, {order}"
+        order = f"{query.order_by} {direction} nulls {nulls}, {order}"
     parameters: dict[str, Value] = {
         "statuses": json_of(query.statuses),
         "mode": query.mode,

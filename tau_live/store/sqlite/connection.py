@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import TIMEOUT_MAX, Event, RLock, Thread
 from typing import Any, Literal
 
-from tau_live.core import fault
 from tau_live.core.errors import (
     StoreBusyError,
     StoreDamagedError,
@@ -200,7 +199,7 @@ class SqliteConnection(Inserting):
             self.change("begin immediate" if savepoint is None else f"savepoint {savepoint}")
             self._savepoints.append(savepoint)
             if outermost:
-                fault.point("store.begin")
+                self.at_begin()
         except BaseException:
             try:
                 if len(self._savepoints) > depth:
@@ -215,7 +214,7 @@ class SqliteConnection(Inserting):
         try:
             if not undo:
                 if savepoint is None:
-                    fault.point("store.commit")
+                    self.at_commit()
                 self.change("commit" if savepoint is None else f"release {savepoint}")
         except BaseException:
             undo = True
@@ -228,7 +227,7 @@ class SqliteConnection(Inserting):
             finally:
                 self._working.release()
         if savepoint is None and not undo:
-            fault.point("store.committed")
+            self.after_commit()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
