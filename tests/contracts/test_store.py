@@ -116,14 +116,15 @@ def test_a_change_by_another_is_seen_once_and_by_its_topic(
 
 def test_whatever_is_written_by_whomever_changes_the_stamp(opened: OpenStore) -> None:
     mine, other = opened(), opened()
-    stamps = [mine.stamp(), mine.stamp()]
+    stamps = [mine.stamp()]
 
     begun(mine)
     stamps.append(mine.stamp())
     other.counters.add({"x": 1})
-    stamps += [mine.stamp(), mine.stamp()]
+    stamps.append(mine.stamp())
 
-    assert [after != before for before, after in pairwise(stamps)] == [False, True, True, False]
+    assert [after != before for before, after in pairwise(stamps)] == [True, True]
+    assert any(mine.stamp() == mine.stamp() for _ in range(50))  # a server may write by itself
 
 
 def test_what_is_closed_is_still_there(opened: OpenStore) -> None:
