@@ -246,7 +246,7 @@ def test_an_older_version_may_serve_whose_parent_was_pruned(filled: Path, run: R
 
     assert gone == [1]
     assert (used.exit_code, sound.exit_code, found.exit_code) == (0, 0, 1)
-    assert "version 2: the checkpoint of version 2 is not in" in " ".join(found.stdout.split())
+    assert "version 2: the checkpoint of version 2 is not at" in " ".join(found.stdout.split())
 
 
 def test_with_a_key_nobody_else_can_seal(tmp_path: Path, run: Run) -> None:

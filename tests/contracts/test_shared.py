@@ -35,6 +35,7 @@ from tests.writes import writes
 WRITERS, BATCH, LONGEST_STALL_S = 4, 16, 0.05
 RACERS = 8
 PAGE = 500
+LONGEST_S = 1_200.0
 
 ROUNDS = int(os.environ.get("TAU_LIVE_RL_TESTS_RACES", "15"))
 """How often each race is run; the proof runs 300."""
@@ -56,7 +57,7 @@ def processes(run: Run, count: int, *arguments: object) -> Iterator[list[multipr
         yield started  # type: ignore[misc]
     finally:
         for process in started:
-            process.join(120.0)
+            process.join(LONGEST_S)
             process.kill()
 
 
