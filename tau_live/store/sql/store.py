@@ -93,6 +93,7 @@ class Store(ABC):
         self.surveys = Surveys(connection)
         self._connection = connection
         self._revisions: dict[str, int] = {}
+        connection.has_changed()  # what others wrote before is no change
 
     def find(
         self,

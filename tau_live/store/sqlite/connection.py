@@ -530,6 +530,4 @@ def connect(
     raw.create_function("merged", 2, merge_json, deterministic=True)
     raw.create_function("row_digest", -1, digest_of, deterministic=True)
     raw.create_function("numbered", 1, number_of, deterministic=True)
-    connection = SqliteConnection(raw, path, busy_timeout_s=busy_timeout_s, read_only=read_only)
-    connection.has_changed()
-    return connection
+    return SqliteConnection(raw, path, busy_timeout_s=busy_timeout_s, read_only=read_only)
