@@ -148,11 +148,11 @@ def why_unwritable(file: Path, *, wait_s: float) -> TauLiveError | None:
 
 
 def _why_unwritable(address: str, file: Path, *, wait_s: float) -> TauLiveError | None:
+    from tau_live.store.postgres.connection import PostgresConnection
+
     try:
-        store = _open_database(address, file, busy_timeout_s=wait_s, read_only=False)
-        with closing(store), store.begin():
-            store.counters.add({})
-            store.leases.release("", "")
+        with closing(PostgresConnection(address, file=file, busy_timeout_s=wait_s)) as connection:
+            connection.change("update schema_version set version = version where false")
     except TauLiveError as error:
         return error
     return None

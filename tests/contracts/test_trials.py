@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tau_live.core.records import RolloutStatus, Trial
 from tau_live.store.roles import Store
-from tests.contracts.making import begun, decision, reward, rollout
+from tests.contracts.making import attempt, begun, decision, reward, rollout
 from tests.writes import forget_old, writes
 
 OpenStore = Callable[[], Store]
@@ -36,6 +36,26 @@ def decided(store: Store, rollout_id: str, *, share: float | None, arm: str = "l
     """Begin a rollout whose first decision at ``model`` is one of that arm."""
     begun(store, rollout_id)
     writes(store).add_decision(replace(decision(1, rollout_id), arm=arm, share=share))
+
+
+def test_batches_of_one_transaction_keep_their_order_and_lose_nothing(store: Store) -> None:
+    ids = ["live-1", "live-2", "live-3"]
+    with store.begin():
+        for id_ in ids:
+            with store.batch([id_]) as batch:
+                batch.begin_rollout(rollout(id_))
+                batch.begin_attempt(attempt(id_))
+                batch.add_decision(replace(decision(1, id_), arm="learner", share=0.5))
+                batch.add_reward(reward(1.0, id_))
+                batch.set_status(id_, RolloutStatus.SUCCEEDED, at=5.0)
+                batch.mark_ready(id_, total_reward=1.0)
+        assigned = store.trials.assignments("model", after=0, limit=9)
+
+    ready = store.rewards.ready_rollouts("model", after=0, limit=9)
+    assert [one.rollout.rollout_id for one in assigned] == ids
+    assert [one.rollout.rollout_id for one in ready] == ids
+    assert [one.rollout.ready_seq for one in ready] == [1, 2, 3]
+    assert [one.rollout_id for one in store.rewards.after(0, limit=9)] == ids
 
 
 def test_there_is_no_trial_at_first(store: Store) -> None:

@@ -176,8 +176,8 @@ class PostgresConnection(Connection):
     def _run(
         self, sql: str, parameters: Parameters = (), *, mode: str = ALONE
     ) -> "psycopg.Cursor[_Row]":
+        self._end_flush()
         try:
-            self._flush.end()
             self._open(mode)
             return self.raw.execute(render(sql), _values_of(parameters))
         except (psycopg.Error, ValueError, OverflowError) as error:
@@ -201,8 +201,11 @@ class PostgresConnection(Connection):
         if self._mode != READING:
             yield from self.rows(sql, parameters)
             return
-        with closing(self._cursor(sql, parameters)) as cursor:
-            yield from cursor
+        try:
+            with closing(self._cursor(sql, parameters)) as cursor:
+                yield from cursor
+        except psycopg.Error as error:
+            raise self._error_of(error) from error
 
     def column_blocks(self, sql: str, *, size: int) -> Iterator[Mapping[str, Sequence[Any]]]:
         """Run a statement and yield its columns by name, ``size`` rows at a time, at least once."""
@@ -291,9 +294,13 @@ class PostgresConnection(Connection):
         return rows
 
     def _end_flush(self) -> None:
+        """Number what is to be numbered, and wait for the answers."""
+        last, self._last = self._last, None
         try:
+            if last is not None:
+                psycopg.Cursor(self.raw).execute(numbering(), last)
             self._flush.end()
-        except psycopg.Error as error:
+        except (psycopg.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
 
     @property
@@ -339,6 +346,7 @@ class PostgresConnection(Connection):
         """
         wanted = sorted({*ids})
         with self._working:
+            self._end_flush()
             try:
                 self._open(BESIDE)
                 if self._mode == BESIDE and wanted:
@@ -413,6 +421,7 @@ class PostgresConnection(Connection):
                 self._leave(None, undo=True)
 
     def _leave(self, savepoint: str | None, *, undo: bool) -> None:
+        self._last = None
         with suppress(psycopg.Error):
             self._flush.end()
         if undo and self._mode and not self._raw.closed:
@@ -423,7 +432,7 @@ class PostgresConnection(Connection):
                     self._raw.execute(f"rollback to {savepoint}; release {savepoint}")
         self._savepoints.pop()
         if savepoint is None:
-            self._mode, self._last = "", None
+            self._mode = ""
 
     def has_changed(self) -> bool:
         """Return whether another connection may have written since the last call."""
