@@ -28,6 +28,8 @@ READS_THE_ENVIRONMENT = {
     "tau_live.operate.lean",
     "tau_live.core.switch",
     "tau_live.evidence.operations.__main__",  # the door of the processes that check
+    "tau_live.core.addresses",  # only where this machine keeps the state of programs
+    "tau_live.engines.ray",  # only to tell Ray that it reports nothing
 }
 
 

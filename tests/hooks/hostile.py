@@ -44,7 +44,7 @@ CASES = 500
 PLAYS = 10
 """So often the host plays at most until there are enough."""
 
-MOST_P99, MOST = 0.3, 3.0
+MOST_P99, MOST = 0.5, 3.0
 """What a callback may take, of the processor and in the host's thread, beside ``_reading_ms``."""
 
 HANDED = frozenset({"wrapped", "handler", "ask", "make", "chain", "execute", "write"})
