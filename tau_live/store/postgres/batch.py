@@ -16,6 +16,7 @@ from tau_live.store.postgres.schema import Numbered
 from tau_live.store.sql.batch import (
     ASSIGN,
     LOAD,
+    POINTS,
     REWARDED,
     SPANS_AT,
     WRITE_READY,
@@ -27,6 +28,7 @@ from tau_live.store.sql.rows import INSERT_DECISION
 
 LOOK_UPS: Mapping[str, str] = {
     LOAD: render(LOAD).replace("in ({})", "= any (%b::text[])"),
+    POINTS: render(POINTS).replace("in ({})", "= any (%b::bigint[])"),
     REWARDED: render(REWARDED).replace("in ({})", "= any (%b::text[])"),
     SPANS_AT: render(SPANS_AT).replace(
         "values {}", "select * from unnest(%b::bigint[], %b::bigint[], %b::text[])"

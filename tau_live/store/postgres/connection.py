@@ -20,7 +20,14 @@ from tau_live.core.errors import (
 )
 from tau_live.rl.throttle import yield_between, yield_gil
 from tau_live.store.postgres.dialect import BOOLEANS, MEMBERS, render
-from tau_live.store.postgres.schema import POINTS, Numbered, arrays_of, kinds_of, numbering
+from tau_live.store.postgres.schema import (
+    POINTS,
+    Numbered,
+    arrays_of,
+    change_of,
+    kinds_of,
+    numbering,
+)
 from tau_live.store.sql.batch import ASSIGN
 from tau_live.store.sql.columns import as_stored, into
 from tau_live.store.sql.connection import Connection, Parameters, Row, Value
@@ -238,9 +245,21 @@ class PostgresConnection(Connection):
             return self._run(sql, parameters).rowcount
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
-        """Run a statement that writes once for each of ``rows``; return how many rows changed."""
-        with self:
-            return sum([self.change(sql, row) for row in rows])
+        """Run a statement that writes for each of ``rows``; return how many rows changed."""
+        change = change_of(sql)
+        if change is None:
+            with self:
+                return sum([self.change(sql, row) for row in rows])
+        if not self._savepoints:
+            with self:
+                return self.change_many(sql, rows)
+        with self._working:
+            self._end_flush()
+            kept = [[*row] for row in rows]
+            return sum(
+                self._bind(change.sql, stored_columns(change.table, change.columns, some)).rowcount
+                for some in _in_blocks(kept)
+            )
 
     def insert(self, sql: str, rows: Iterable[Sequence[Value]]) -> int:
         """Insert rows, given the statement that inserts one; return how many rows changed."""
@@ -267,8 +286,8 @@ class PostgresConnection(Connection):
     ) -> "Iterator[psycopg.Cursor[_Row]]":
         """Insert blocks of rows as arrays."""
         kept = rows if isinstance(rows, list) else [*yield_between(rows)]
-        for at in range(0, len(kept), ROWS):
-            yield self._bind(arrays_of(sql), columns_of(sql, kept[at : at + ROWS]))
+        for some in _in_blocks(kept):
+            yield self._bind(arrays_of(sql), columns_of(sql, some))
             yield_gil()
 
     def _bind(self, sql: str, values: Sequence[object]) -> "psycopg.Cursor[_Row]":
@@ -510,6 +529,13 @@ class PostgresConnection(Connection):
 def columns_of(sql: str, rows: Sequence[Sequence[Value]]) -> list[Sequence[object]]:
     """Return the columns of the rows that a statement inserts, as they are stored."""
     table, names, _ = into(sql)
+    return stored_columns(table, names, rows)
+
+
+def stored_columns(
+    table: str, names: Sequence[str], rows: Sequence[Sequence[Value]]
+) -> list[Sequence[object]]:
+    """Return values for columns of a table as they are stored, given in rows."""
     kinds = kinds_of(table)
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     return [
@@ -521,6 +547,10 @@ def columns_of(sql: str, rows: Sequence[Sequence[Value]]) -> list[Sequence[objec
 def _arrays_of(rows: Numbered) -> Sequence[object]:
     statements = (POINTS, rows.points), (ASSIGN, rows.arms), (INSERT_REWARD, rows.rewards)
     return [[*rows.ready], *(array for one in statements for array in columns_of(*one))]
+
+
+def _in_blocks(rows: Sequence[Sequence[Value]]) -> Iterator[Sequence[Sequence[Value]]]:
+    return (rows[at : at + ROWS] for at in range(0, len(rows), ROWS))
 
 
 def truths(column: Sequence[Value]) -> list[bool | None]:

@@ -1,7 +1,8 @@
 """The schema in PostgreSQL: SQLite's tables and indexes, and what its triggers and views do."""
 
+import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from typing import NamedTuple
@@ -42,6 +43,11 @@ POINTS = "insert into ready_points (rollout_seq, point) values (?, ?)"
 def types_of(sql: str) -> Sequence[str]:
     """Return the types of the values that an insert statement takes."""
     table, names, _ = into(sql)
+    return column_types(table, names)
+
+
+def column_types(table: str, names: Iterable[str]) -> Sequence[str]:
+    """Return the types of some columns of a table."""
     kinds = kinds_of(table)
     return [
         "boolean"
@@ -259,6 +265,44 @@ def arrays_of(sql: str) -> str:
     arrays = ", ".join(f"%b::{type_}[]" for type_ in types_of(sql))
     before, after = sql.split(f"values {row}")
     return f"{render(before)} select * from unnest({arrays}) {render(after)}"
+
+
+class Change(NamedTuple):
+    """A statement that changes the rows of a table for many sets of parameters.
+
+    Attributes:
+        sql: The statement, which takes an array for each parameter.
+        table: The table.
+        columns: The column that each parameter is compared with, or becomes.
+    """
+
+    sql: str
+    table: str
+    columns: Sequence[str]
+
+
+_CHANGED = re.compile(r"\s*(?:update (\w+) set (.*?)|delete from (\w+))\s+where (.*)", re.DOTALL)
+_BOUND = re.compile(r"(\w+) = (?:[^,?]*[^\w,?])?\?")
+
+
+@cache
+def change_of(sql: str) -> Change | None:
+    """Return the form of an update or a deletion for many rows at once; ``None`` of others."""
+    match = _CHANGED.fullmatch(sql)
+    if match is None:
+        return None
+    updated, assigned, deleted, where = match.groups()
+    table, columns = updated or deleted, _BOUND.findall(sql)
+    names = [f"p{place}" for place in range(len(columns))]
+    types = ", ".join(f"%b::{type_}[]" for type_ in column_types(table, columns))
+    given = f"unnest({types}) as given ({', '.join(names)})"
+    left = iter(names)
+    assigned, where = (
+        re.sub(r"\?", lambda _: f"given.{next(left)}", render(part or "").replace("%s", "?"))
+        for part in (assigned, where)
+    )
+    head = f"update {table} set {assigned} from" if updated else f"delete from {table} using"
+    return Change(f"{head} {given} where {where}", table, columns)
 
 
 @cache

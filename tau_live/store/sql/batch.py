@@ -7,7 +7,7 @@ of runs, whether they began in it or before; the effect of an event on a run is 
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
@@ -120,6 +120,12 @@ REWARD = """
 rollout_id = ? and decision_id = ? and name = ? and source = ? and key = ?
 """
 
+DELETE_REWARD = f"delete from rewards where {REWARD}"
+
+DATE_REWARD = f"update rewards set at = ? where {REWARD}"
+
+POINTS = "select distinct rollout_seq, point from decisions where rollout_seq in ({})"
+
 LEARNED = """
 select (select coalesce(max(last_ready), 0) from updates where point = :point) as learned,
     exists (
@@ -156,6 +162,12 @@ WRITE_READY = """
 insert into ready_points (rollout_seq, point, ready_seq) values (?, ?, ?)
 on conflict (rollout_seq, point) do nothing
 """
+
+DELETE_PLACE = "delete from ready_points where rollout_seq = ? and point = ''"
+
+DELETE_AWAITING = "delete from awaiting where rollout_seq = ?"
+
+DELETE_QUEUE = "delete from queue where rollout_seq = ?"
 
 WRITE_AWAITING = """
 insert into awaiting (rollout_seq, until) values (?, ?)
@@ -534,11 +546,7 @@ class Batch(AbstractContextManager["Batch"]):
             state.earn(total_reward, run_reward=run_reward, ready_seq=None)
             return False
         if not state.all_points:
-            rows = self._connection.rows(
-                "select distinct point from decisions where rollout_seq = ?", (state.seq,)
-            )
-            state.points.update(chain.from_iterable(rows))
-            state.all_points = True
+            self._load_points()
         state.earn(total_reward, run_reward=run_reward, ready_seq=self._next_ready(state))
         return True
 
@@ -754,6 +762,18 @@ class Batch(AbstractContextManager["Batch"]):
             for span in sound([row], partial(span_of, rollout_id=rollout_id)):
                 state.spans[key] = SpanState(span, row["attributes"], row["reported"])
 
+    def _load_points(self) -> None:
+        """Load the points of the decisions of all rollouts here, of which many become ready."""
+        states = {
+            state.seq: state
+            for state in self._states.values()
+            if state is not None and not state.all_points and state.rollout.ready_seq is None
+        }
+        for row in self._look_up(POINTS, [*zip(states)]):
+            states[row["rollout_seq"]].points.add(row["point"])
+        for state in states.values():
+            state.all_points = True
+
     def _write_meanwhile(self) -> None:
         """Write the changes so far, so that the store can be queried."""
         self._write()
@@ -800,18 +820,16 @@ class Batch(AbstractContextManager["Batch"]):
         return self._last_ready
 
     def _write_rollouts(self, states: Sequence[RolloutState]) -> None:
-        new = []
+        new, changed = [], defaultdict[str, list[Sequence[Value]]](list)
         for state in states:
             changes = state.changes()
             if not state.seq:
                 new.append(state)
             elif changes:
-                sql = _update(tuple(changes))
-                self._connection.change(sql, [*changes.values(), state.seq])
+                changed[_update(tuple(changes))].append((*changes.values(), state.seq))
             if state.places and state.was_ready and "" not in state.places:
-                self._connection.change(
-                    "delete from ready_points where rollout_seq = ? and point = ''", (state.seq,)
-                )
+                changed[DELETE_PLACE].append((state.seq,))
+        self._change(changed)
         if new:
             rows = [
                 values_of_rollout(
@@ -838,38 +856,42 @@ class Batch(AbstractContextManager["Batch"]):
 
     def _write_waiting(self, states: Sequence[RolloutState]) -> None:
         """Write what rollouts wait for: their reward, or a worker."""
-        connection, awaiting = self._connection, list[Sequence[Value]]()
+        changed = defaultdict[str, list[Sequence[Value]]](list)
+        awaiting, queued = list[Sequence[Value]](), list[Sequence[Value]]()
         for state in states:
             if state.until != state.stored_until:
                 if state.until is None:
-                    connection.change("delete from awaiting where rollout_seq = ?", (state.seq,))
+                    changed[DELETE_AWAITING].append((state.seq,))
                 else:
                     awaiting.append((state.seq, state.until))
             if state.unqueued:
-                connection.change("delete from queue where rollout_seq = ?", (state.seq,))
+                changed[DELETE_QUEUE].append((state.seq,))
             if state.queued_at is not None:
-                connection.change(
-                    WRITE_QUEUE, (state.seq, state.queued_at, state.rollout.queue, state.due_at)
-                )
+                queued.append((state.seq, state.queued_at, state.rollout.queue, state.due_at))
             if state.freed is not None:
                 rollout_id = state.rollout.rollout_id
-                connection.change(FREE_WORKER, (state.freed, state.freed_at, rollout_id))
-        connection.insert(WRITE_AWAITING, awaiting)
+                changed[FREE_WORKER].append((state.freed, state.freed_at, rollout_id))
+        self._change(changed)
+        self._connection.insert(WRITE_QUEUE, queued)
+        self._connection.insert(WRITE_AWAITING, awaiting)
 
     def _write_rewards(self) -> list[Sequence[Value]]:
         """Write changes of rewards; return the rows of those to be inserted."""
-        connection = self._connection
-        new: list[Sequence[Value]] = []
+        new, changed = list[Sequence[Value]](), defaultdict[str, list[Sequence[Value]]](list)
         for rollout_id, state in self._rewards.items():
-            for key in state.gone:
-                connection.change(f"delete from rewards where {REWARD}", (rollout_id, *key))
-            for key in state.later:
-                connection.change(
-                    f"update rewards set at = ? where {REWARD}",
-                    (state.rewards[key].at, rollout_id, *key),
-                )
+            changed[DELETE_REWARD] += [(rollout_id, *key) for key in state.gone]
+            changed[DATE_REWARD] += [
+                (state.rewards[key].at, rollout_id, *key) for key in state.later
+            ]
             new += [values_of_reward(state.rewards[key]) for key in state.new]
+        self._change(changed)
         return new
+
+    def _change(self, changed: Mapping[str, Sequence[Parameters]]) -> None:
+        """Run each statement for its rows, no two of which concern the same row of a table."""
+        for sql, rows in changed.items():
+            if rows:
+                self._connection.change_many(sql, rows)
 
 
 def _add_rows(rows: Mapping[str, list[Sequence[Value]]], state: RolloutState) -> None:

@@ -119,7 +119,10 @@ class Connection(AbstractContextManager[None]):
 
     @abstractmethod
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
-        """Run a statement that writes once for each of ``rows``; return how many rows changed."""
+        """Run a statement that writes for each of ``rows``; return how many rows changed.
+
+        No two of them concern the same row of the table: they may run all at once.
+        """
 
     @abstractmethod
     def insert(self, sql: str, rows: Iterable[Sequence[Value]]) -> int:
