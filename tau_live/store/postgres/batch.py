@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tau_live.store.postgres.connection import PostgresConnection
 from tau_live.store.postgres.dialect import render
-from tau_live.store.postgres.schema import Numbered
+from tau_live.store.postgres.schema import EARNED, Numbered
 from tau_live.store.sql.batch import (
     ASSIGN,
     LOAD,
@@ -21,7 +21,9 @@ from tau_live.store.sql.batch import (
     SPANS_AT,
     WRITE_READY,
     Batch,
+    row_of_state,
 )
+from tau_live.store.sql.columns import into
 from tau_live.store.sql.connection import Row, Value
 from tau_live.store.sql.lifecycle import RolloutState
 from tau_live.store.sql.rows import INSERT_DECISION
@@ -35,6 +37,8 @@ LOOK_UPS: Mapping[str, str] = {
     ),
 }
 """What finds rows for arrays of values, one for each column, by what finds them for rows."""
+
+EARNED_COLUMNS = into(EARNED)[1]
 
 LATER = 2**62
 """The ``ready_seq`` of a rollout until its batch is written: beyond all that were given."""
@@ -50,13 +54,13 @@ class PostgresBatch(Batch):
     _is_last = True
 
     def __init__(self, connection: PostgresConnection, ids: Collection[str] = ()) -> None:
-        self._ready: list[RolloutState] = []
+        self._ready: dict[str, RolloutState] = {}
         super().__init__(connection, ids)
 
     def _next_ready(self, state: RolloutState) -> int:
         if not self._connection.is_beside:
             return super()._next_ready(state)
-        self._ready.append(state)
+        self._ready[state.rollout.rollout_id] = state
         return LATER
 
     def _write_meanwhile(self) -> None:
@@ -69,7 +73,7 @@ class PostgresBatch(Batch):
             super()._write()
             return
         states = [*filter(None, self._states.values())]
-        ready, self._ready = self._ready, []
+        ready = [*self._ready.values()]
         for state in ready:
             state.rollout = replace(state.rollout, ready_seq=None)
         self._write_rollouts(states)
@@ -85,13 +89,34 @@ class PostgresBatch(Batch):
         for sql, block in rows.items():
             self._connection.insert(ADD_DECISION if sql == INSERT_DECISION else sql, block)
         last = Numbered(
-            ready=[state.seq for state in ready],
+            ready=[
+                (state.seq, state.rollout.total_reward, state.rollout.run_reward) for state in ready
+            ],
+            rollouts=[(state.seq, *row_of_state(state)) for state in ready if state.stored is None],
             points=[(row[0], row[1]) for row in places if row[0] in numbered],
             arms=arms,
             rewards=rewards,
         )
+        self._ready = {}
         if any(last):
             self._number_last(last, ready)
+
+    def _changes_of(self, state: RolloutState) -> Mapping[str, Value]:
+        """Return the columns to be changed now: what is earned is stored with the number."""
+        changes = super()._changes_of(state)
+        if state.rollout.rollout_id not in self._ready:
+            return changes
+        return {name: value for name, value in changes.items() if name not in EARNED_COLUMNS}
+
+    def _insert_rollouts(self, states: Sequence[RolloutState]) -> Sequence[int]:
+        """Insert rollouts, but for those that are ready, which are inserted with their number."""
+        own = [state for state in states if state.rollout.rollout_id not in self._ready]
+        inserted = iter(super()._insert_rollouts(own) if own else ())
+        reserved = iter(self._connection.reserve("rollouts", len(states) - len(own)))
+        return [
+            next(reserved if state.rollout.rollout_id in self._ready else inserted)
+            for state in states
+        ]
 
     def _number_last(self, last: Numbered, ready: Sequence[RolloutState]) -> None:
         """Number what is new, at the commit or, if that is not near, at once."""

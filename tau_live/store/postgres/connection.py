@@ -21,17 +21,15 @@ from tau_live.core.errors import (
 from tau_live.rl.throttle import yield_between, yield_gil
 from tau_live.store.postgres.dialect import BOOLEANS, MEMBERS, render
 from tau_live.store.postgres.schema import (
-    POINTS,
+    NUMBERED,
     Numbered,
     arrays_of,
     change_of,
     kinds_of,
     numbering,
 )
-from tau_live.store.sql.batch import ASSIGN
 from tau_live.store.sql.columns import as_stored, into
 from tau_live.store.sql.connection import Connection, Parameters, Row, Value
-from tau_live.store.sql.rows import INSERT_REWARD
 
 LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
 """Hosts that are this machine."""
@@ -378,6 +376,12 @@ class PostgresConnection(Connection):
         if self._mode == BESIDE:
             self._run(TAKE_TURN)
 
+    def reserve(self, table: str, count: int) -> list[int]:
+        """Return numbers for rows that are still to be inserted."""
+        sequence = f"pg_get_serial_sequence('{table}', '{NUMBERS[table]}')"
+        rows = self.rows_bound(f"select nextval({sequence}) from generate_series(1, %s)", (count,))
+        return [row[0] for row in rows]
+
     def keep_numbers(self, tables: Iterable[str]) -> None:
         """Number the next rows of some tables after those that were inserted with a number."""
         for table in tables:
@@ -545,8 +549,7 @@ def stored_columns(
 
 
 def _arrays_of(rows: Numbered) -> Sequence[object]:
-    statements = (POINTS, rows.points), (ASSIGN, rows.arms), (INSERT_REWARD, rows.rewards)
-    return [[*rows.ready], *(array for one in statements for array in columns_of(*one))]
+    return [array for one in zip(NUMBERED, rows, strict=True) for array in columns_of(*one)]
 
 
 def _in_blocks(rows: Sequence[Sequence[Value]]) -> Iterator[Sequence[Sequence[Value]]]:

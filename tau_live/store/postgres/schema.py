@@ -5,13 +5,14 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cache
+from itertools import chain, count
 from typing import NamedTuple
 
 from tau_live.store.postgres.dialect import BOOLEANS, FUNCTIONS, TYPES, render, table_of
 from tau_live.store.sql.batch import ASSIGN
 from tau_live.store.sql.columns import into
 from tau_live.store.sql.connection import Value
-from tau_live.store.sql.rows import INSERT_REWARD
+from tau_live.store.sql.rows import INSERT_REWARD, INSERT_ROLLOUT
 from tau_live.store.sqlite.schema import WHOLE_SCHEMA
 
 VERSION = 1
@@ -25,19 +26,35 @@ class Numbered(NamedTuple):
     """The rows that a batch numbers at its end.
 
     Attributes:
-        ready: The ``seq`` of each rollout that became ready, in the order in which they did.
+        ready: The ``seq`` of each rollout that became ready, in the order in which they did, with
+            what it earned: the parameters of ``EARNED``.
+        rollouts: Those of ``ADD_ROLLOUT`` for the ones of them that are new.
         points: Such a rollout, and a point of it.
         arms: The parameters of ``ASSIGN``.
         rewards: Those of ``INSERT_REWARD``.
     """
 
-    ready: Sequence[int]
+    ready: Sequence[Sequence[Value]]
+    rollouts: Sequence[Sequence[Value]]
     points: Sequence[Sequence[Value]]
     arms: Sequence[Sequence[Value]]
     rewards: Sequence[Sequence[Value]]
 
 
+EARNED = "insert into rollouts (seq, total_reward, run_reward) values (?, ?, ?)"
+"""What a rollout has earned, as the columns of a row."""
+
+ADD_ROLLOUT = (
+    INSERT_ROLLOUT.partition("on conflict")[0]
+    .replace("(", "(seq, ", 1)
+    .replace("values (", "values (?, ")
+)
+"""Adds a rollout under a number of its own; nobody else can have added it: its id is locked."""
+
 POINTS = "insert into ready_points (rollout_seq, point) values (?, ?)"
+
+NUMBERED = (EARNED, ADD_ROLLOUT, POINTS, ASSIGN, INSERT_REWARD)
+"""The statements whose parameters are numbered, in the order of ``Numbered``."""
 
 
 def types_of(sql: str) -> Sequence[str]:
@@ -63,16 +80,19 @@ def number_rows() -> str:
 
     It takes an array for each column of ``Numbered``, and returns the first ``ready_seq``.
     """
-    points, arms, rewards = map(types_of, (POINTS, ASSIGN, INSERT_REWARD))
-    types = ["bigint", *points, *arms, *rewards]
-    at = iter(range(2, 2 + len(types)))
-    pointed, assigned, rewarded = (
-        ", ".join(f"${next(at)}" for _ in some) for some in (points, arms, rewards)
+    at = count(1)
+    types = [[*types_of(sql)] for sql in NUMBERED]
+    _, added, pointed, assigned, rewarded = (
+        ", ".join([f"${next(at)}" for _ in some]) for some in types
     )
-    before = {sql: sql.split(" values ")[0] for sql in (ASSIGN, INSERT_REWARD)}
+    before = {sql: sql.split(" values ")[0] for sql in NUMBERED}
+    own = ", ".join(
+        "first + array_position($1, seq) - 1" if name == "ready_seq" else name
+        for name in into(ADD_ROLLOUT)[1]
+    )
     return f"""
-    create function number_rows({", ".join(f"{type_}[]" for type_ in types)}) returns bigint
-    language plpgsql as $$
+    create function number_rows({", ".join(f"{type_}[]" for type_ in chain(*types))})
+    returns bigint language plpgsql as $$
     declare
         first bigint;
     begin
@@ -80,8 +100,12 @@ def number_rows() -> str:
         if cardinality($1) > 0 then
             update sequences set value = value + cardinality($1) where name = 'ready'
             returning value - cardinality($1) + 1 into first;
-            update rollouts set ready_seq = first + place - 1
-            from unnest($1) with ordinality as became (key, place) where seq = became.key;
+            update rollouts
+            set ready_seq = first + place - 1, total_reward = total, run_reward = run
+            from unnest($1, $2, $3) with ordinality as became (key, total, run, place)
+            where seq = became.key;
+            {before[ADD_ROLLOUT]} select {own}
+            from unnest({added}) as new ({", ".join(into(ADD_ROLLOUT)[1])});
             insert into ready_points (rollout_seq, point, ready_seq)
             select became.key, became.point, first + array_position($1, became.key) - 1
             from unnest({pointed}) as became (key, point)
@@ -308,7 +332,7 @@ def change_of(sql: str) -> Change | None:
 @cache
 def numbering() -> str:
     """Return the statement that numbers the rows of a batch."""
-    types = ["bigint", *types_of(POINTS), *types_of(ASSIGN), *types_of(INSERT_REWARD)]
+    types = chain(*map(types_of, NUMBERED))
     return f"select number_rows({', '.join(f'%b::{type_}[]' for type_ in types)})"
 
 

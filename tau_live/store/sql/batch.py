@@ -822,7 +822,7 @@ class Batch(AbstractContextManager["Batch"]):
     def _write_rollouts(self, states: Sequence[RolloutState]) -> None:
         new, changed = [], defaultdict[str, list[Sequence[Value]]](list)
         for state in states:
-            changes = state.changes()
+            changes = self._changes_of(state)
             if not state.seq:
                 new.append(state)
             elif changes:
@@ -831,20 +831,18 @@ class Batch(AbstractContextManager["Batch"]):
                 changed[DELETE_PLACE].append((state.seq,))
         self._change(changed)
         if new:
-            rows = [
-                values_of_rollout(
-                    state.rollout,
-                    input_=state.input,
-                    metadata=state.metadata,
-                    output=state.output,
-                    left_out=state.left_out,
-                )
-                for state in yield_between(new)
-            ]
-            seqs = self._connection.insert_new(INSERT_ROLLOUT, rows)
-            for state, seq in zip(new, seqs, strict=True):
+            for state, seq in zip(new, self._insert_rollouts(new), strict=True):
                 state.seq = seq
                 state.rollout = replace(state.rollout, seq=seq)
+
+    def _changes_of(self, state: RolloutState) -> Mapping[str, Value]:
+        """Return the columns to be changed of a stored rollout."""
+        return state.changes()
+
+    def _insert_rollouts(self, states: Sequence[RolloutState]) -> Sequence[int]:
+        """Insert rollouts, and return their numbers."""
+        rows = [row_of_state(state) for state in yield_between(states)]
+        return self._connection.insert_new(INSERT_ROLLOUT, rows)
 
     def _own_rows(self, states: Sequence[RolloutState]) -> dict[str, list[Sequence[Value]]]:
         """Return the rows of rollouts by the statement that inserts one, if there are any."""
@@ -892,6 +890,17 @@ class Batch(AbstractContextManager["Batch"]):
         for sql, rows in changed.items():
             if rows:
                 self._connection.change_many(sql, rows)
+
+
+def row_of_state(state: RolloutState) -> Sequence[Value]:
+    """Return the parameters of ``INSERT_ROLLOUT``."""
+    return values_of_rollout(
+        state.rollout,
+        input_=state.input,
+        metadata=state.metadata,
+        output=state.output,
+        left_out=state.left_out,
+    )
 
 
 def _add_rows(rows: Mapping[str, list[Sequence[Value]]], state: RolloutState) -> None:
