@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from math import isnan
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -29,7 +30,7 @@ NUMBERS: Mapping[str, frozenset[str]] = {
         {
             "attempt", "attempt_count", "decisions_before", "first_ready", "last_ready",
             "max_attempts", "number", "ordinal", "parent", "policy_version", "ready_seq",
-            "rollouts", "samples", "trajectories", "update", "version",
+            "rollouts", "samples", "seq", "trajectories", "update", "version",
         }
     ),
     "bool": frozenset({"executed"}),
@@ -58,6 +59,51 @@ def _write_table(file: object, rows: Iterator[ExportRow]) -> None:
         while batch:
             writer.write_table(pa.table([_column(batch, name) for name in schema.names], schema))
             batch = list(islice(rows, ROWS_AT_ONCE))
+
+
+def write_rows(path: Path, rows: Rows) -> None:
+    """Write the rows of an archive's table into a file, all of their values.
+
+    Columns that hold anything but text are JSON, and say so.
+
+    Raises:
+        OSError: It could not be written; an earlier file is unchanged.
+    """
+    columns = {}
+    fields = []
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        if name == "table":
+            continue
+        values, type_ = [row.get(name) for row in rows], type_of(name)
+        is_json = type_ == pa.string() and not {*map(type, values)} <= _TEXT
+        if is_json:
+            values = [None if one is None else msgspec.json.encode(one).decode() for one in values]
+        columns[name] = values
+        fields.append(pa.field(name, type_, metadata=JSON if is_json else None))
+    table = pa.table(columns, pa.schema(fields))
+    with opened_output(path) as file:
+        pq.write_table(table, file, compression="zstd", row_group_size=ROWS_AT_ONCE)
+
+
+def read_rows(path: Path, table: str) -> Rows:
+    """Return the rows of a file that ``write_rows`` wrote.
+
+    Raises:
+        TauLiveError: It cannot be read.
+    """
+    try:
+        read = pq.read_table(path, partitioning=None)
+    except pa.ArrowException as error:
+        raise _unreadable(path, error) from error
+    columns = {}
+    for field in read.schema:
+        values = read.column(field.name).to_pylist()
+        if (field.metadata or {}).get(b"json"):
+            values = [None if one is None else msgspec.json.decode(one) for one in values]
+        columns[field.name] = values
+    names = ["table", *columns]
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(names, (table, *row), strict=True)) for row in rows]
 
 
 def type_of(name: str) -> pa.DataType:
@@ -130,6 +176,10 @@ def _seconds(value: datetime) -> float:
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
 
 
+JSON = {b"json": b"1"}
+"""The metadata of a column that holds JSON."""
+
+_TEXT = frozenset({str, type(None)})
 _JSON_TYPES = frozenset({str, int, bool, type(None)})
 _CONVERTERS: Mapping[type, Callable[..., object]] = {
     float: lambda value: None if isnan(value) else value,

@@ -5,7 +5,9 @@ import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -132,13 +134,20 @@ def write_tables(folder: Path, rows: Iterable[ExportRow]) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise TauLiveError(f"--format parquet writes a folder, and {folder} is none")
+    needing_arrow("arrow", "--format parquet").write_parquet(folder, rows)
+
+
+def needing_arrow(module: str, what: str) -> Any:  # noqa: ANN401  # a module
+    """Return a module of this package that imports pyarrow.
+
+    Raises:
+        TauLiveError: It is not installed.
+    """
     try:
-        from tau_live.cli.arrow import write_parquet  # the one module that needs it
+        return import_module(f"tau_live.cli.{module}")
     except ImportError as error:
-        raise TauLiveError(
-            f"--format parquet needs pyarrow ({error}): pip install {packages_for('arrow')}"
-        ) from error
-    write_parquet(folder, rows)
+        packages = packages_for("arrow")
+        raise TauLiveError(f"{what} needs pyarrow ({error}): pip install {packages}") from error
 
 
 COUNTED = ("rollouts", "attempts", "spans", "decisions", "rewards", "known", "open")
@@ -151,11 +160,11 @@ COUNTED = ("rollouts", "attempts", "spans", "decisions", "rewards", "known", "op
         "tau-live restore rollouts.jsonl --store again.sqlite",
     )
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
 @store_option
 @json_option
 def restore(file: Path, path: Path | None, as_json: bool) -> None:
-    """Restore FILE: an archive that `tau-live gc` wrote, or an export.
+    """Restore FILE: an archive that `tau-live gc` wrote, a file or a folder, or an export.
 
     Rollouts come back with all their rows, under their old numbers where those are free;
     the spans of runs and decisions come back with these, and are not counted. Rows that
@@ -166,7 +175,12 @@ def restore(file: Path, path: Path | None, as_json: bool) -> None:
         closing(open_at(settings_of(path, changes=True).store)) as store,
         progress_bar(quiet=as_json) as bar,
     ):
-        counts = store.restore(bar.track(read_archive(file), total=None, description="rows"))
+        rows = (
+            needing_arrow("archive", "an archive in a folder").read_folder(file)
+            if file.is_dir()
+            else read_archive(file)
+        )
+        counts = store.restore(bar.track(rows, total=None, description="rows"))
     totals = {name: counts.get(name, 0) for name in COUNTED}
     if as_json:
         print_json(totals)

@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from tau_live.cli.export import needing_arrow
 from tau_live.cli.options import (
     epilog,
     json_option,
@@ -24,6 +26,9 @@ from tau_live.store import retention as keeping
 from tau_live.store.retention import OLDEST, Limits, Place
 from tau_live.store.roles import Store
 
+if TYPE_CHECKING:
+    from tau_live.cli.archive import ArchiveFolder
+
 STEP = 200
 
 
@@ -32,6 +37,7 @@ STEP = 200
         "gc",
         "tau-live gc --older-than 30d --dry-run",
         "tau-live gc --older-than 30d --archive forgotten.jsonl.gz",
+        "tau-live gc --older-than 30d --archive archive/",
         "tau-live gc --keep 100000 --max-size 500MB",
     )
 )
@@ -41,8 +47,9 @@ STEP = 200
     "--max-size", metavar="SIZE", type=size, help="Size of the store, such as 500MB or 2GB."
 )
 @click.option(
-    "--archive", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-    help="Archive the deleted rows to this file first; compressed if it ends in .gz.",
+    "--archive", metavar="PATH",
+    help="Archive the deleted rows first: in this file, compressed if it ends in .gz, or, if it "
+    "ends in / or is a folder, in a folder of Parquet files by day (needs pyarrow).",
 )  # fmt: skip
 @click.option(
     "--rewrite", is_flag=True,
@@ -58,7 +65,7 @@ def gc(  # noqa: PLR0913  # one for each option
     older_than: float | None,
     keep: int | None,
     max_size: float | None,
-    archive: Path | None,
+    archive: str | None,
     rewrite: bool,
     dry_run: bool,
 ) -> None:
@@ -71,13 +78,13 @@ def gc(  # noqa: PLR0913  # one for each option
     with open_store(path, write=True) as (store, settings):
         limits = own or _default_limits(settings)
         if archive is not None:
-            refuse_store(archive, settings)
+            refuse_store(Path(archive), settings)
         before_bytes = settings.store.stat().st_size
         rows, more = 0, False
         if dry_run:
             count, more = forgettable(store, limits, now=now, limit=2000)
         else:
-            with closing(Archive(archive)) if archive else nullcontext() as into:
+            with closing(_open_archive(archive)) if archive else nullcontext() as into:
                 count = _forget_and_record(store, limits, now=now, archive=into, quiet=as_json)
                 rows = into.rows if into else 0
             if rewrite:
@@ -108,6 +115,15 @@ def gc(  # noqa: PLR0913  # one for each option
     click.echo(f"{what} deleted ({limits_text(limits)}){archived}; {sizes}")
     if left.over:
         click.echo(f"still {left}", err=True)
+
+
+def _open_archive(archive: str) -> "Archive | ArchiveFolder":
+    """Return an archive, opened to append to it."""
+    path = Path(archive)
+    if not archive.endswith("/") and not path.is_dir():
+        return Archive(path)
+    folder: ArchiveFolder = needing_arrow("archive", "an archive in a folder").ArchiveFolder(path)
+    return folder
 
 
 def forgettable(store: Store, limits: Limits, *, now: float, limit: int) -> tuple[int, bool]:
@@ -178,7 +194,12 @@ def limits_text(limits: Limits) -> str:
 
 
 def _forget_and_record(
-    store: Store, limits: Limits, *, now: float, archive: Archive | None, quiet: bool
+    store: Store,
+    limits: Limits,
+    *,
+    now: float,
+    archive: "Archive | ArchiveFolder | None",
+    quiet: bool,
 ) -> int:
     with progress_bar(quiet=quiet) as bar:
         task = bar.add_task("rollouts deleted", total=None)
@@ -191,6 +212,12 @@ def _forget_and_record(
         )
         bar.update(task, description="freeing space")
         store.retention.vacuum()
+        if archive is not None and not isinstance(archive, Archive):
+            bar.update(task, description="rollouts packed", completed=0)
+            head = store.seals.head()
+            archive.pack(
+                str(head) if head.place else "", lambda count: bar.update(task, completed=count)
+            )
     if gone:
         details: dict[str, float | str] = {"rollouts": gone}
         if limits.age_s is not None:
