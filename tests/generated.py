@@ -72,13 +72,15 @@ __all__ = [
     "rewards_reference",
     "schema_reference",
     "settings_reference",
+    "sizing_reference",
     "template",
     "verdicts_reference",
     "views_reference",
 ]  # fmt: skip
 
 WIDTH = 88
-TEMPLATES = Path(__file__).parents[1] / "docs/templates"
+DOCS = Path(__file__).parents[1] / "docs"
+TEMPLATES = DOCS / "templates"
 NO_FIELDS = "It has no fields of its own.\n"
 ENTRY = re.compile(r"^([\w*]+):")
 MODULE = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")
@@ -297,6 +299,24 @@ def mistakes_reference() -> str:
     """Return every mistake that the doctor finds, with its fix."""
     rows = [(f"`{code}`", one.sign, one.cure) for code, one in MISTAKES.items()]
     return _table(("code", "what is wrong", "what to do"), rows)
+
+
+def sizing_reference() -> str:
+    """Return what a database needs, as measured by ``python -m tests.bench.fleet``."""
+    slopes = json.loads((DOCS / "fleet.json").read_text())["slopes"]
+    lines = [
+        "| decisions a day | rollouts are stored | a second | cores | log, MB/s | disk a day, GB |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for a_day in (10**6, 10**7, 10**8, 10**9):
+        for shape, slope in slopes.items():
+            rate = a_day / 86_400
+            cores, log = rate * slope["server_us"] / 1e6, rate * slope["log_bytes"] / 1e6
+            disk = a_day * slope["disk_bytes"] / 1e9
+            lines.append(
+                f"| {a_day:,} | {shape} | {rate:,.0f} | {cores:.2g} | {log:.2g} | {disk:,.0f} |"
+            )
+    return "\n".join(lines) + "\n"
 
 
 def template(kind: str) -> str:

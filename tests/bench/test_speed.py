@@ -146,6 +146,18 @@ def test_clients_of_a_database_and_of_a_file_store_rollouts() -> None:
     assert min(figure.found for figure in found) > 0.0
 
 
+@needs_postgres
+@pytest.mark.slow
+def test_a_store_grows_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "BATCHES", 10)
+
+    found = fleet.growth(1, small=5_100, large=15_300)
+    costs = fleet.sizing(fleet.slopes(1))
+
+    assert all("with 15,300 rollouts, share of 5,100" in figure.what for figure in found)
+    assert all(min(slope.values()) > 0.0 for slope in costs.values())
+
+
 def test_items_run_and_every_one_is_counted() -> None:
     found = items.measure(1, few=10, many=40, waiting=8, start=20, long=48)
 
