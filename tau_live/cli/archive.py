@@ -6,7 +6,7 @@ rollouts ended. Each file is read back and compared, the manifest names them all
 then ``pending.jsonl`` goes. A kill leaves it, and the next run makes the same files of it again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -105,6 +105,7 @@ class ArchiveFolder:
         if pending.exists() and manifest.pending == _digest_of(pending):
             pending.unlink()  # a kill came between the manifest and this
         self._pending = Archive(pending)
+        self._sweep(manifest)  # what a kill left, of which nothing may remain
 
     @property
     def rows(self) -> int:
@@ -131,14 +132,56 @@ class ArchiveFolder:
             manifest = read_manifest(self.path)
             sets, count = [*manifest.sets], 0
             for day, rows in _by_day(pending):
-                number = 1 + sum(packed.day == day for packed in sets)
-                sets.append(_pack(self.path, day, number, rows))
+                sets.append(_pack(self.path, day, _next_number(sets, day), rows))
                 count += sets[-1].rollouts
                 report_progress(count)
-            whole = Manifest(sets, _digest_of(pending), seals)
-            content = msgspec.json.format(msgspec.json.encode(whole), indent=1)
-            write_whole(self.path / MANIFEST, content + b"\n")
+            self._write(Manifest(sets, _digest_of(pending), seals))
         pending.unlink()
+
+    def rollouts_of(self, session: str) -> list[str]:
+        """Return the ids of the rollouts of a session. Raises: ArchiveError."""
+        return [
+            str(row["rollout_id"])
+            for packed in read_manifest(self.path).sets
+            for file in packed.files
+            if file.table == "rollouts"
+            for row in _checked_rows(self.path, file)
+            if row["session_id"] == session
+        ]
+
+    def forget(self, ids: Collection[str]) -> int:
+        """Remove rollouts, and rewards under these ids, from the files; return how many rollouts.
+
+        Raises:
+            ArchiveError: A file is missing, was changed, or cannot be read.
+            OSError: A file could not be written; nothing is removed.
+        """
+        manifest, gone = read_manifest(self.path), 0
+        sets = list[PackedSet]()
+        for packed in manifest.sets:
+            rows = [row for file in packed.files for row in _checked_rows(self.path, file)]
+            kept = [row for row in rows if row["rollout_id"] not in ids]
+            if len(kept) == len(rows):
+                sets.append(packed)
+                continue
+            number = _next_number([*manifest.sets, *sets], packed.day)
+            new = _pack(self.path, packed.day, number, kept)
+            gone += packed.rollouts - new.rollouts
+            sets += [new] if kept else []
+        self._write(msgspec.structs.replace(manifest, sets=sets))
+        return gone
+
+    def _write(self, manifest: Manifest) -> None:
+        """Write the manifest, and remove the files that it does not name."""
+        content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+        write_whole(self.path / MANIFEST, content + b"\n")
+        self._sweep(manifest)
+
+    def _sweep(self, manifest: Manifest) -> None:
+        named = {self.path / file.path for packed in manifest.sets for file in packed.files}
+        for file in self.path.glob("day=*/*"):
+            if file not in named:
+                file.unlink()
 
     def close(self) -> None:
         """Let another process append."""
@@ -177,7 +220,7 @@ def read_folder(folder: Path) -> Iterator[ExportRow]:
 
 def _rows_of(folder: Path, packed: PackedSet) -> Iterator[ExportRow]:
     """Yield the rows of a set, some rollouts with all their rows at a time."""
-    tables = {file.table: _checked_rows(folder / file.path, file) for file in packed.files}
+    tables = {file.table: _checked_rows(folder, file) for file in packed.files}
     rollouts = tables.pop("rollouts", [])
     owned = {name: _by_rollout(rows) for name, rows in tables.items()}
     for at in range(0, len(rollouts), BLOCK):
@@ -190,7 +233,9 @@ def _rows_of(folder: Path, packed: PackedSet) -> Iterator[ExportRow]:
         yield from rows  # their rollouts never came
 
 
-def _checked_rows(path: Path, file: PackedFile) -> Rows:
+def _checked_rows(folder: Path, file: PackedFile) -> Rows:
+    """Return the rows of a file, if it is the one that the manifest names."""
+    path = folder / file.path
     try:
         is_whole = _digest_of(path) == file.sha256
     except OSError as error:
@@ -211,6 +256,12 @@ def _by_rollout(rows: Rows) -> dict[object, list[ExportRow]]:
 def _order(row: ExportRow, names: Sequence[str]) -> Any:  # noqa: ANN401  # whatever is compared
     """Return by what a row is ordered: columns, those without a value first."""
     return [(row.get(name) is not None, row.get(name)) for name in names]
+
+
+def _next_number(sets: Sequence[PackedSet], day: str) -> int:
+    """Return the number of the next set of a day, by which its files are named."""
+    names = [file.path for packed in sets if packed.day == day for file in packed.files]
+    return 1 + max((int(Path(name).stem.rpartition("-")[2]) for name in names), default=0)
 
 
 def _pack(folder: Path, day: str, number: int, rows: Rows) -> PackedSet:

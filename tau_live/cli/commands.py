@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "export": "Export the store as JSON Lines or Parquet.",
     "restore": "Restore an archive or an export.",
     "gc": "Delete old rollouts that have been learned from.",
+    "forget": "Delete some rollouts, with all their rows.",
     "set-aside": "Move a damaged store aside and start an empty one.",
     "metrics": "Print metrics for Prometheus, or write them for its node exporter.",
     "otlp": "Send rollouts, decisions and metrics to an OpenTelemetry collector.",

@@ -1084,6 +1084,10 @@ KEYS: Mapping[str, Keys] = {
         "checks[].advice": "the fix; null if none is needed",
         "checks[].mistake": "the code of the finding; null if it is ok",
     },
+    "forget": {
+        "rollouts": "rollouts deleted from the store",
+        "archived": "rollouts deleted from the archive",
+    },
     "set-aside": {
         "store": "the store's file, now empty",
         "kept[]": "the files that were renamed, under their new names",

@@ -33,6 +33,7 @@ CHANGING = {
     "learn": ["learn", "--once"],
     "restore": ["restore", __file__],
     "gc": ["gc", "--older-than", "30d"],
+    "forget": ["forget", "live-1", "--reason", "why"],
     "set-aside": ["set-aside", "--reason", "why"],
     **{
         f"optimize {verb}": ["optimize", verb, "--reason", "why"]

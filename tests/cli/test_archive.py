@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tau_live.core.sanitize import JsonObject
 from tau_live.core.settings import Settings
 from tau_live.store.opening import open_at
 from tests.cli.conftest import Read, Run
+from tests.cli.filled import FAILED, OPEN
 from tests.contracts.making import span
 
 pytest.importorskip("pyarrow")
@@ -32,7 +34,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("TAU_LIVE_RL", "1")
         tau_live.attach(Settings(store=path, decide_deadline_ms=60_000.0, exploration=0.5))
         for key in range(RUNS):
-            with tau_live.run("triage", key=key) as run:
+            with tau_live.run("triage", key=key, session=("even", "odd")[key % 2]) as run:
                 language = "de" if key % 2 else "en"
                 chosen = run.decide("model", ["small", "large"], context={"lang": language})
                 run.reward(float((chosen.option == "large") == (language == "de")) / 3.0)
@@ -101,6 +103,54 @@ def estimates(read: Read, store: Path) -> dict[str, float]:
     assert isinstance(found, dict)
     assert found["read"] == RUNS
     return {name: one["value"] for name, one in found["decisions"]["estimates"].items()}
+
+
+def test_a_person_is_forgotten_in_store_and_archive(
+    store: Path, tmp_path: Path, run: Run, read: Read
+) -> None:
+    read("gc", "--keep", "40", "--archive", "old/", "--store", store)
+    left = [str(row["rollout_id"]) for row in exported(run, store, "rollouts")]
+    old = [str(row["rollout_id"]) for row in read_folder(tmp_path / "old") if "ready_seq" in row]
+    files = {*(tmp_path / "old").rglob("*.parquet")}
+
+    done = read(
+        "forget", left[3], old[5], "--archive", "old", "--reason", "asked", "--store", store
+    )
+
+    assert done == {"rollouts": 1, "archived": 1}
+    assert left[3] not in run("export", "--store", store).stdout
+    assert [row["rollout_id"] for row in read_folder(tmp_path / "old") if "ready_seq" in row] == [
+        id_ for id_ in old if id_ != old[5]
+    ]
+    assert files.isdisjoint((tmp_path / "old").rglob("*.parquet"))
+    assert run("verify", "--store", store).exit_code == 0
+    again = run("forget", left[3], "--archive", "old", "--reason", "asked", "--store", store)
+    assert (again.exit_code, left[3] in again.stderr) == (1, True)
+
+
+def test_a_session_is_forgotten(store: Path, tmp_path: Path, run: Run, read: Read) -> None:
+    def sessions(rows: Iterable[Mapping[str, object]]) -> list[object]:
+        return [row["session_id"] for row in rows if row["table"] == "rollouts"]
+
+    read("gc", "--keep", "40", "--archive", "old/", "--store", store)
+    before = [*sessions(read_folder(tmp_path / "old")), *sessions(exported(run, store, "rollouts"))]
+
+    done = read(
+        "forget", "--session", "odd", "--archive", "old", "--reason", "asked", "--store", store
+    )
+
+    assert done == {"rollouts": 20, "archived": 12}
+    assert before.count("odd") == 32
+    assert {*sessions(read_folder(tmp_path / "old"))} == {"even"}
+    assert {*sessions(exported(run, store, "rollouts"))} == {"even"}
+
+
+def test_an_open_rollout_is_not_forgotten(filled: Path, run: Run) -> None:
+    result = run("forget", OPEN, FAILED, "--reason", "asked", "--store", filled)
+
+    assert result.exit_code == 1
+    assert f"rollout {OPEN} has not ended" in result.stderr
+    assert FAILED in run("export", "--store", filled).stdout
 
 
 def rows_of(number: int, *, ended_at: float = 86_400.0) -> list[JsonObject]:

@@ -26,6 +26,7 @@ WRITING = [
     ["policy", "use", "0", "--point", "model", "--reason", "why"],
     ["policy", "rollback", "--point", "model", "--reason", "why"],
     ["gc", "--older-than", "1d"],
+    ["forget", "live-1", "--reason", "why"],
 ]
 
 

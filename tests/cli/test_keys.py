@@ -11,7 +11,7 @@ from tau_live.core.events import RunStart, encode
 from tau_live.core.records import Rollout
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
-from tests.cli.filled import CHILD, SOLVED
+from tests.cli.filled import CHILD, FAILED, SOLVED
 from tests.cli.init.making import make_project
 from tests.writes import writes
 
@@ -64,6 +64,7 @@ CALLS: Mapping[str, Sequence[str]] = {
     "verify": ["verify", "--head", f"999:{'0' * 32}"],
     "restore": ["restore", os.devnull],
     "gc": ["gc", "--older-than", "30d"],
+    "forget": ["forget", FAILED, "--reason", "request 1207"],
     "bench suite list": ["bench", "suite", "list"],
     "bench suite check": ["bench", "suite", "check", "tasks.json"],
     "optimize": ["optimize", "--config", "tasks.json"],

@@ -261,3 +261,32 @@ def test_a_row_that_could_not_be_read_later_is_not_put_back(
         store.restore([{**taken[0][0], **wrong}])
 
     assert _ids(store) == []
+
+
+def test_one_that_is_named_is_forgotten_whatever_waits_for_it(store: Store) -> None:
+    for rollout_id in ("live-1", "live-2", "live-3"):
+        begun(store, rollout_id)
+        writes(store).add_decision(decision(rollout_id=rollout_id))
+        writes(store).add_reward(reward(rollout_id=rollout_id))
+        writes(store).set_status(rollout_id, RolloutStatus.SUCCEEDED, at=5.0)
+    writes(store).await_reward("live-1", until=100.0)
+    writes(store).mark_ready("live-2", total_reward=1.0)
+    writes(store).add_reward(reward(rollout_id="never-came"))
+
+    deleted = store.retention.forget(["live-1", "live-2", "never-came", "unknown"])
+
+    assert (deleted, _ids(store)) == (2, ["live-3"])
+    assert store.rewards.ready_count("model", after=0) == 0
+    assert [store.rewards.rewards(id_) for id_ in ("live-1", "live-2", "never-came")] == [[]] * 3
+    assert len(store.rewards.rewards("live-3")) == 1
+    assert store.rewards.overdue(1_000.0, limit=9) == []
+
+
+def test_of_those_that_are_named_none_is_forgotten_while_one_is_open(store: Store) -> None:
+    _ended(store, "live-1", at=5.0)
+    begun(store, "live-2")
+
+    with pytest.raises(StoreError, match="live-2 has not ended"):
+        store.retention.forget(["live-1", "live-2"])
+
+    assert _ids(store) == ["live-1", "live-2"]

@@ -64,6 +64,11 @@ select seq, rollout_id from rollouts
 where seq in (select value from json_each(:seqs)) and {KEPT} is null order by seq
 """
 
+WITH_IDS = """
+select seq, rollout_id, status from rollouts
+where rollout_id in (select value from json_each(?)) order by seq
+"""
+
 OLD_REWARDS = """
 select seq, at, iif(
     exists (select 1 from rollouts where rollouts.rollout_id = rewards.rollout_id), 'known', null
@@ -144,6 +149,25 @@ class Retention(ABC):
             )
         return Swept(gone, until, place)
 
+    def forget(self, ids: Sequence[str]) -> int:
+        """Delete these rollouts whatever depends on them, and rewards under these ids.
+
+        Returns:
+            How many rollouts were deleted.
+
+        Raises:
+            StoreError: One of them has not ended; then nothing is deleted.
+        """
+        with self._connection.begin():
+            rows = self._connection.rows(WITH_IDS, (json_of(ids),))
+            going_on = [row["rollout_id"] for row in rows if row["status"] not in ROLLOUT_ENDS]
+            if going_on:
+                raise StoreError(f"rollout {going_on[0]} has not ended: cancel it, or wait")
+            delete_rollouts(self._connection, self._seals, rows)
+            with _prune(self._seals):
+                self._connection.change_many(DELETE_REWARDS, [(id_,) for id_ in ids])
+        return len(rows)
+
     def count(self, *, before: float, limit: int) -> int:
         """Return how many rollouts ``sweep`` would delete, counted up to ``limit``."""
         return len(self._walk(OLD_ROLLOUTS, before, limit, look=None, after=OLDEST)[0])
@@ -202,11 +226,14 @@ class Retention(ABC):
         return free, until, place if visited == look else None
 
 
+DELETE_REWARDS = "delete from rewards where rollout_id = ?"
+
+
 def delete_rollouts(connection: Connection, seals: Seals, rows: Sequence[Row]) -> None:
     """Delete rollouts with all their rows, in the order of arrival."""
     ids, seqs = [(row["rollout_id"],) for row in rows], [(row["seq"],) for row in rows]
     with _prune(seals):
-        connection.change_many("delete from rewards where rollout_id = ?", ids)
+        connection.change_many(DELETE_REWARDS, ids)
         fault.point("retention.rewarded")
         connection.change_many("delete from sequences where name = 'spans:' || ?", ids)
         connection.change_many("delete from rollouts where seq = ?", seqs)
