@@ -337,7 +337,7 @@ class Alerts:
         count: Callable[[str], None],
     ) -> None:
         self._settings = settings
-        self._seen: object = None
+        self._seen: tuple[object, object] | None = None
         self._checked = float("-inf")
         self._commands = commands_of(settings, environ, count)
         for name, command in self._commands.items():
@@ -345,8 +345,13 @@ class Alerts:
         self._queue = AlertQueue(partial(plugins.tell, "alert_raised"), count=count)
         self._raiser = AlertRaiser(settings, owner=owner, tell=self._queue.enqueue, count=count)
 
-    def check(self, store: Store) -> Status | None:
+    def check(self, store: Store, *, for_all: bool = True) -> Status | None:
         """Raise the new alerts of a store, in whose thread this is called.
+
+        Args:
+            store: The store.
+            for_all: Whether nobody else does; else only where the kill switch of this machine has
+                been turned since the last call.
 
         Returns:
             The result of ``alert_facts``; ``None`` where nothing has changed since a call within
@@ -357,6 +362,8 @@ class Alerts:
         """
         now = time.monotonic()
         switch = now_killed(kill_file(self._settings.store, self._settings.kill_file))
+        if not for_all and self._seen is not None and switch == self._seen[1]:
+            return None
         seen = (store.stamp(), switch)
         if seen == self._seen and now - self._checked < 10.0:
             return None

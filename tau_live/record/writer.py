@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 HEARTBEAT_S = 5.0
 HEARTBEAT_TTL_S = 20.0
 REOPEN_S = 0.5
+HOUSE = "house"
+"""The lease of the process that keeps house for all that share a store between machines."""
 BATCH_PAUSE_S = 0.004
 """Pause between consecutive batches: processes waiting for SQLite's lock poll only now and then."""
 HOUSEKEEPING_S = 1.0
@@ -55,7 +57,8 @@ class Listeners:
     Attributes:
         ready: Rollouts became ready to be learned from.
         changed: Another process has changed topics, or the store was just opened.
-        look: It is time to refresh the state kept in memory.
+        look: It is time to refresh the state kept in memory; also for all, if this process keeps
+            house for them.
         poll: Called several times a second, so it must be cheap.
         failed: Events could not be stored, through no fault of the store.
         failing: The store has failed.
@@ -66,7 +69,7 @@ class Listeners:
 
     ready: Callable[[], None]
     changed: Callable[[Store, Collection[Topic]], None]
-    look: Callable[[Store], None]
+    look: Callable[[Store, bool], None]
     poll: Callable[[Store], None] = lambda _store: None
     failed: Callable[[Exception], None]
     failing: Callable[[], None]
@@ -124,6 +127,7 @@ class Writer:
         self._forward_s = 0.0
         self._passed = True
         self._has_opened = False
+        self._keeps_house = False
         self.kept_back = False
         self.trouble = Trouble(
             gate,
@@ -205,6 +209,7 @@ class Writer:
                     reason = Reason.ABANDONED if self._gate.passes else Reason.INTERRUPTED
                     self._pipeline.collector.end_open(reason=reason, at=self._clock())
                 self._store.leases.release(PROCESSES + self._owner, self._owner)
+                self._store.leases.release(HOUSE, self._owner)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
             self._handle_failure(error)
         self._close_store()
@@ -338,7 +343,7 @@ class Writer:
         if not 0.0 <= now - self._beaten_at < HEARTBEAT_S:
             self._beat(store, now)
         self._redate(store)
-        if self._gate.passes and not self._passed_over:
+        if self._gate.passes and not self._passed_over and self._keeps_house:
             with store.begin():
                 store.queue.expire(now=now)
                 if pipeline.collector.expire(now):
@@ -347,7 +352,7 @@ class Writer:
         if more := _increase(counts, self._counted):
             store.counters.add(more)
             self._counted = counts
-        self._listeners.look(store)
+        self._listeners.look(store, self._keeps_house)
 
     def _note_jump(self) -> None:
         """Notice a jump of the machine's clock; events taken before it are stored first."""
@@ -371,7 +376,11 @@ class Writer:
             self._passed_over.clear()
 
     def _beat(self, store: Store, now: float) -> None:
-        store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S)
+        with store.begin():
+            store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S)
+            self._keeps_house = not store.is_shared or (
+                store.leases.acquire(HOUSE, self._owner, ttl_s=HEARTBEAT_TTL_S) > 0
+            )
         self._beaten_at = now
         self.trouble.record_write()
 

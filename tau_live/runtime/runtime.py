@@ -531,18 +531,18 @@ class Runtime:
         for rollout in store.rollouts.query(newest).rollouts:
             if rollout.host == OWN_HOST:
                 self._events.remember_attempts(rollout.run_id, rollout.attempt_count)
-        self._look(store)
+        self._look(store, True)
         self._refresh(store)
         self._store_read.set()
 
-    def _look(self, store: Store) -> None:
+    def _look(self, store: Store, keeps_house: bool) -> None:
         """Say in the store what stops us, and check what operators and the gate should know."""
         store_waiting(store, self._placed)
         take_in_losses(store, self._placed.store)
         self._notices.publish(
             store.leases, self._kill.by_variable, self.plugins.report(), now=time.time()
         )
-        facts = self._alerts.check(store)
+        facts = self._alerts.check(store, for_all=keeps_house)
         if facts is not None:
             hold = self._missing.check(
                 facts.became_ready,

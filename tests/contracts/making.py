@@ -15,7 +15,9 @@ from tau_live.core.records import (
     Span,
     Update,
 )
+from tau_live.store.records import Topic
 from tau_live.store.roles import Store
+from tests.live.running import until
 from tests.writes import writes
 
 LIVE = "live-1"
@@ -180,3 +182,15 @@ def claimed(store: Store, worker_id: str = "w-1", *, at: float = 10.0) -> Claim:
     claim = store.queue.claim(worker_id, at=at)
     assert claim is not None
     return claim
+
+
+def change_heard(store: Store) -> frozenset[Topic]:
+    """Return what others have changed, as soon as it is heard of."""
+    heard: set[Topic] = set()
+
+    def hear() -> bool:
+        heard.update(store.changes())
+        return bool(heard)
+
+    until(hear)
+    return frozenset(heard)

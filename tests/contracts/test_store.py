@@ -11,7 +11,17 @@ from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import AuditEntry, RolloutQuery, RolloutStatus, Trial
 from tau_live.store.records import Topic
 from tau_live.store.roles import Store
-from tests.contracts.making import LIVE, begun, decision, ready, reward, rollout, span, steps
+from tests.contracts.making import (
+    LIVE,
+    begun,
+    change_heard,
+    decision,
+    ready,
+    reward,
+    rollout,
+    span,
+    steps,
+)
 from tests.writes import writes
 
 OpenStore = Callable[[], Store]
@@ -108,7 +118,7 @@ def test_a_change_by_another_is_seen_once_and_by_its_topic(
     begun(other, "r-2")
     ingested = mine.changes()
     change(other)
-    theirs, after = mine.changes(), mine.changes()
+    theirs, after = change_heard(mine), mine.changes()
 
     assert first == set(Topic)
     assert [*map(set, (own, ingested, theirs, after))] == [set(), set(), {topic}, set()]

@@ -134,7 +134,7 @@ def collect(folder: Path) -> Iterator[None]:
     listeners = Listeners(
         ready=lambda: None,
         changed=lambda _store, _topics: None,
-        look=lambda _store: None,
+        look=lambda _store, _keeps: None,
         failed=_fail,
         failing=lambda: None,
         gate_changed=lambda: None,

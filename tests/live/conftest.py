@@ -22,3 +22,10 @@ def live(path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Ite
     assert tau_live.attach(settings) is not None
     yield path
     tau_live.detach()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which this machine keeps what belongs to a database."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path

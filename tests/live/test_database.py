@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import pytest
 
 from tau_live.core.records import RolloutQuery, RolloutStatus
 from tau_live.store.opening import open_at
-from tests.live.running import DEADLINE_S, environ
+from tests.live.fleet import command, started
+from tests.live.running import DEADLINE_S
 from tests.postgres import Server, needs_postgres, server
 
 pytestmark = [needs_postgres, pytest.mark.slow]
@@ -33,39 +33,6 @@ if waits:
 """
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which this machine keeps what belongs to a database."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return tmp_path
-
-
-def started(address: str, *arguments: object, learner: str = "thread") -> "subprocess.Popen[str]":
-    own = {
-        **environ(Path()),
-        "TAU_LIVE_RL_STORE": address,
-        "TAU_LIVE_RL_LEARNER": learner,
-        "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
-    }
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", AGENT, *map(str, arguments)]
-    return subprocess.Popen(command, env=own, stdin=pipe, stdout=pipe, text=True)
-
-
-def command(address: str, *arguments: str) -> str:
-    own = {
-        **environ(Path()),
-        "TAU_LIVE_RL_STORE": address,
-        "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "tau_live.cli", *arguments],
-        env=own, capture_output=True, text=True, check=False, timeout=120.0,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def line(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
@@ -73,14 +40,17 @@ def line(process: "subprocess.Popen[str]") -> str:
 
 def test_agents_of_several_processes_are_learned_from_together(home: Path) -> None:
     address = server().new_database(empty=True)  # whoever comes first makes the tables
-    with started(address, "a", 30, 1, learner="off"), started(address, "b", 30, 1, learner="off"):
+    with (
+        started(AGENT, address, "a", 30, 1, learner="off"),
+        started(AGENT, address, "b", 30, 1, learner="off"),
+    ):
         pass
     learned = json.loads(command(address, "learn", "--once", "--json").splitlines()[-1])
     status = json.loads(command(address, "status", "--json"))
     with closing(open_at(address)) as store:
         page = store.rollouts.query(RolloutQuery())
         served = store.policies.in_service()["model"].version
-    with started(address, "c", 1, 30) as third:
+    with started(AGENT, address, "c", 1, 30) as third:
         assert line(third) == "True"
     with closing(open_at(address)) as store:
         newest = store.rollouts.query(RolloutQuery(descending=True, limit=1)).rollouts[0]
@@ -95,7 +65,7 @@ def test_what_was_flushed_survives_the_death_of_agent_and_server(home: Path) -> 
     own = Server()
     try:
         address = own.new_database()
-        with started(address, "a", 20, 30, "waits") as agent:
+        with started(AGENT, address, "a", 20, 30, "waits") as agent:
             assert line(agent) == "True"
             own.stop("immediate")
             os.kill(agent.pid, signal.SIGKILL)
@@ -113,11 +83,11 @@ def test_an_agent_is_not_hurt_while_its_server_is_away(home: Path) -> None:
     try:
         address = own.new_database()
         own.stop("immediate")
-        with started(address, "a", 10, 1) as agent:
+        with started(AGENT, address, "a", 10, 1) as agent:
             assert line(agent) == "False"
             assert agent.wait(DEADLINE_S) == 0
         own.start()
-        with started(address, "b", 10, 30) as other:
+        with started(AGENT, address, "b", 10, 30) as other:
             assert line(other) == "True"
         with closing(open_at(address)) as store:
             stored = store.rollouts.query(RolloutQuery()).total

@@ -20,6 +20,7 @@ from tau_live.core.errors import (
 )
 from tau_live.rl.throttle import yield_between, yield_gil
 from tau_live.store.postgres.dialect import BOOLEANS, MEMBERS, render
+from tau_live.store.postgres.listener import Listener
 from tau_live.store.postgres.schema import (
     NUMBERED,
     Numbered,
@@ -147,6 +148,7 @@ class PostgresConnection(Connection):
         self._flush = _Flush()
         self._mode = ""  # of the transaction; empty until its first statement
         self._working = RLock()  # held while a statement or a transaction runs
+        self._listener = Listener(self._conninfo)
         self._raw = self._connect()
 
     def _connect(self) -> "psycopg.Connection[_Row]":
@@ -459,8 +461,12 @@ class PostgresConnection(Connection):
             self._mode = ""
 
     def has_changed(self) -> bool:
-        """Return whether another connection may have written since the last call."""
-        return True
+        """Return whether another may have changed a topic since the last call.
+
+        From the first call on, a connection of its own hears what is announced of topics.
+        """
+        with self._working:
+            return self._listener.is_due()
 
     def stamp(self) -> object:
         """Return a value that changes with every write, here or elsewhere (cheap)."""
@@ -507,6 +513,7 @@ class PostgresConnection(Connection):
     def close(self) -> None:
         """Close the connection; an open transaction is rolled back."""
         self._is_closed = True
+        self._listener.close()
         with suppress(psycopg.Error):
             self._raw.close()
 
@@ -515,8 +522,9 @@ class PostgresConnection(Connection):
 
         Closing it as usual would send a farewell, and the server end the session of both.
         """
-        with suppress(psycopg.Error, OSError):
-            os.close(self._raw.fileno())
+        for raw in self._own():
+            with suppress(psycopg.Error, OSError):
+                os.close(raw.fileno())
         self.abandon()
 
     def abandon(self) -> None:
@@ -524,8 +532,13 @@ class PostgresConnection(Connection):
         with suppress(ImportError, AttributeError):  # other interpreters have no reference counts
             import ctypes
 
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._raw))
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._raw.pgconn))
+            for raw in self._own():
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(raw))
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(raw.pgconn))
+
+    def _own(self) -> "list[psycopg.Connection[Any]]":
+        """Return the connections to the server."""
+        return [raw for raw in (self._raw, self._listener.raw) if raw is not None]
 
     def _error_of(self, error: Exception) -> StoreError:
         return store_error(error, self.address)

@@ -268,6 +268,7 @@ OWN: Sequence[str] = (
     create function revise() returns trigger language plpgsql as $$
     begin
         update revisions set revision = revision + 1 where topic = tg_argv[0];
+        perform pg_notify('tau_live_' || 'revisions'::regclass::oid, '');
         return null;
     end $$
     """,

@@ -122,6 +122,7 @@ class PostgresStore(Store):
             connection.close()
             raise
 
+    is_shared = True
     _connection: PostgresConnection
 
     def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:

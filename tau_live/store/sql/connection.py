@@ -170,7 +170,7 @@ class Connection(AbstractContextManager[None]):
 
     @abstractmethod
     def has_changed(self) -> bool:
-        """Return whether another connection may have written since the last call (cheap)."""
+        """Return whether another may have changed a topic since the last call (cheap)."""
 
     @abstractmethod
     def stamp(self) -> object:

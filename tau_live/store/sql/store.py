@@ -54,8 +54,10 @@ class Store(ABC):
         retention: Retention.
         seals: The chain of seals, and contradictions to it.
         surveys: Queries of reports.
+        is_shared: Whether machines share it, so that one process keeps house for all.
     """
 
+    is_shared = False
     seals: Seals
     retention: Retention
 
@@ -93,7 +95,7 @@ class Store(ABC):
         self.surveys = Surveys(connection)
         self._connection = connection
         self._revisions: dict[str, int] = {}
-        connection.has_changed()  # what others wrote before is no change
+        self._is_stale = False
 
     def find(
         self,
@@ -158,9 +160,11 @@ class Store(ABC):
         All topics are, when another writes for the first time; and what was changed through this
         store, when another writes after that.
         """
-        if not self._connection.has_changed():
+        self._is_stale = self._is_stale or self._connection.has_changed()
+        if not self._is_stale:
             return frozenset()
         known, rows = self._revisions, self._connection.rows("select * from revisions")
+        self._is_stale = False  # only now: reading may have failed
         self._revisions = {row["topic"]: row["revision"] for row in rows}
         return frozenset(
             topic

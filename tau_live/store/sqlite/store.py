@@ -43,6 +43,7 @@ class SqliteStore(Store):
         self._file = _file_of(self.path)
         self._paths_beside = {end: beside(self.path, end) for end in BESIDE}
         self._note_beside()
+        connection.has_changed()  # what others wrote before is no change
 
     @classmethod
     def open(
