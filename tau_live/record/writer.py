@@ -14,6 +14,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tau_live.core import fault
 from tau_live.core.clock import Jump, Jumps
 from tau_live.core.errors import StoreBusyError, StoreError
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 HEARTBEAT_S = 5.0
 HEARTBEAT_TTL_S = 20.0
 REOPEN_S = 0.5
+SKEW_S = 1.0
+"""How far the clock of a machine may be off before the clock of a shared store is used."""
+
 HOUSE = "house"
 """The lease of the process that keeps house for all that share a store between machines."""
 BATCH_PAUSE_S = 0.004
@@ -124,7 +129,7 @@ class Writer:
         self._jumps = Jumps(clock)
         self._passed_over: list[Jump] = []
         self._stored_before_jumps = True
-        self._forward_s = 0.0
+        self._forward_s = self._skew_s = 0.0
         self._passed = True
         self._has_opened = False
         self._keeps_house = False
@@ -135,6 +140,10 @@ class Writer:
             has_room=partial(can_write_in, settings.store.absolute().parent),
             clock=clock,
         )
+
+    def _now(self) -> float:
+        """Return the time, in epoch seconds: the store's where machines share it."""
+        return self._clock() + self._skew_s
 
     @property
     def backlog(self) -> int:
@@ -180,7 +189,7 @@ class Writer:
             if self._is_open():
                 self._drain()
                 self._look()
-                self._keep_house(self._clock())
+                self._keep_house(self._now())
                 self._end_trouble()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._handle_failure(error)
@@ -207,7 +216,7 @@ class Writer:
             with self._store.begin():
                 if not self.backlog:
                     reason = Reason.ABANDONED if self._gate.passes else Reason.INTERRUPTED
-                    self._pipeline.collector.end_open(reason=reason, at=self._clock())
+                    self._pipeline.collector.end_open(reason=reason, at=self._now())
                 self._store.leases.release(PROCESSES + self._owner, self._owner)
                 self._store.leases.release(HOUSE, self._owner)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
@@ -234,7 +243,7 @@ class Writer:
         """End the trouble once the store works again, which only a write can show."""
         store = self._store
         if store is not None and not self.backlog and self.trouble.is_failing:
-            self._beat(store, self._clock())
+            self._beat(store, self._now())
             if self._gate.store_error is None:
                 self.trouble.record_success()
 
@@ -244,7 +253,7 @@ class Writer:
             return True
         if store is not None:  # rows written to the lost file would never be read
             what = "the store's file was removed, replaced or emptied while it was open"
-            self._gate.hold(HoldReason.STORE_REPLACED, at=self._clock(), detail=what)
+            self._gate.hold(HoldReason.STORE_REPLACED, at=self._now(), detail=what)
             self._close_store()
             store.set_leftovers_aside()
             return False
@@ -254,8 +263,9 @@ class Writer:
         self._opened_at = now
         store, self._pipeline = self._open()
         try:
-            self._beat(store, self._clock())
-            store.rewards.redate(before=math.inf, after=self._clock() + DAY_S)
+            self._beat(store, self._now())
+            if not store.is_shared:  # else the store's clock decides, and was not set
+                store.rewards.redate(before=math.inf, after=self._now() + DAY_S)
             self._end_orphans(store, self._pipeline)
             store.changes()
             self._gate.refresh(store.gate)
@@ -275,17 +285,23 @@ class Writer:
             return
         began = time.thread_time()
         if self._raw:
-            self._prepared.extend(pipeline.prepare(list(self._raw)))
+            self._prepared.extend(pipeline.prepare(self._dated_events()))
             self._raw.clear()
         while self._prepared:
             fault.point("writer.prepared")
             self._store_batch(pipeline)
         if self._ending:
             with store.begin():
-                pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._clock())
+                pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._now())
             self._ending = False
-        now, took_s = self._clock() - self._forward_s, time.thread_time() - began
+        now, took_s = self._now() - self._forward_s, time.thread_time() - began
         self._pruner.steps(store.retention, now=now, written_s=took_s)
+
+    def _dated_events(self) -> list[Event]:
+        """Return the events that wait, dated by the clock of the store."""
+        if not self._skew_s:
+            return [*self._raw]
+        return [replace(event, at=event.at + self._skew_s) for event in self._raw]
 
     def _store_batch(self, pipeline: Pipeline) -> None:
         batch = [*islice(self._prepared, BATCH_LIMIT)]
@@ -295,10 +311,10 @@ class Writer:
             self._prepared.popleft()
         self.trouble.record_write()
         if stored.refused < len(batch):
-            self._gate.record_success(Kind.COLLECTION, at=self._clock())
+            self._gate.record_success(Kind.COLLECTION, at=self._now())
         else:  # one bad event is its host's fault; a batch of them may be ours
             text = "no event of a batch could be stored"
-            self._gate.record_failure(Kind.COLLECTION, text, at=self._clock())
+            self._gate.record_failure(Kind.COLLECTION, text, at=self._now())
         if stored.ready:
             self._listeners.ready()
 
@@ -371,22 +387,32 @@ class Writer:
     def _redate(self, store: Store) -> None:
         if self._stored_before_jumps:
             for jump in self._passed_over:
-                store.rewards.redate(before=jump.before, after=jump.after)
+                if not store.is_shared:
+                    store.rewards.redate(before=jump.before, after=jump.after)
                 store.counters.add({"clock_was_set": 1})
             self._passed_over.clear()
 
+    def _set_skew(self, store: Store) -> None:
+        """Measure by how much the clock of the store is ahead of this machine's."""
+        if not store.is_shared:
+            return
+        ahead_s = store.now() - self._clock()
+        had_skew, self._skew_s = bool(self._skew_s), ahead_s if abs(ahead_s) > SKEW_S else 0.0
+        if self._skew_s and not had_skew:
+            logger().warning("clock_differs", by_s=round(-ahead_s, 1), effect="the store's is used")
+
     def _beat(self, store: Store, now: float) -> None:
-        with store.begin():
-            store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S)
-            self._keeps_house = not store.is_shared or (
-                store.leases.acquire(HOUSE, self._owner, ttl_s=HEARTBEAT_TTL_S) > 0
-            )
+        self._set_skew(store)
+        store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S)
+        self._keeps_house = not store.is_shared or (
+            store.leases.acquire(HOUSE, self._owner, ttl_s=HEARTBEAT_TTL_S) > 0
+        )
         self._beaten_at = now
         self.trouble.record_write()
 
     def _end_orphans(self, store: Store, pipeline: Pipeline) -> None:
         """End the open runs of dead processes."""
-        now = self._clock()
+        now = self._now()
         held = store.leases.holders(PROCESSES)
         for owner in store.rollouts.owners():
             alive = is_alive(owner)

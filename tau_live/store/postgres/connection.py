@@ -1,6 +1,7 @@
 """A connection to a PostgreSQL database: nested transactions, and readable errors."""
 
 import os
+import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
@@ -41,6 +42,9 @@ BUSY = ("40001", "40P01", "55P03", "57014")
 DATA = ("21", "22", "23")
 """The classes of errors that a value causes."""
 
+CLOCK_S = 30.0
+"""For how long the server's time is reckoned by the monotonic clock."""
+
 ROWS = 256
 """How many rows one statement inserts, or one step of a stream fetches."""
 
@@ -63,6 +67,8 @@ LOCKS = {
     READING: "begin isolation level repeatable read read only",
 }
 """How a transaction begins, by its mode."""
+
+SOON = "begin; set local synchronous_commit = off; {}; commit"
 
 TAKE_TURN = "select pg_advisory_xact_lock('ready_points'::regclass::oid::bigint)"
 
@@ -149,7 +155,10 @@ class PostgresConnection(Connection):
         self._mode = ""  # of the transaction; empty until its first statement
         self._working = RLock()  # held while a statement or a transaction runs
         self._listener = Listener(self._conninfo)
+        self._measured_at = float("-inf")  # when the server's clock was, by the monotonic one
+        self._ahead_s = 0.0  # the server's clock before the monotonic one
         self._raw = self._connect()
+        self.now()  # outside of any transaction
 
     def _connect(self) -> "psycopg.Connection[_Row]":
         timeout_ms = max(1, round(1e3 * self._busy_timeout_s))
@@ -244,6 +253,23 @@ class PostgresConnection(Connection):
                 return self._run(sql, parameters).rowcount
         with self:  # alone, like every transaction: conditions hold until it is committed
             return self._run(sql, parameters).rowcount
+
+    def change_soon(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement that writes, beside all others and without waiting for the disk."""
+        with self._working:
+            if self._savepoints:
+                return self.change(sql, parameters)
+            try:
+                with ClientCursor(self.raw) as cursor:
+                    statement = cursor.mogrify(render(sql), _values_of(parameters))
+                    cursor.execute(SOON.format(statement))
+                    cursor.nextset()
+                    cursor.nextset()
+                    return cursor.rowcount
+            except (psycopg.Error, ValueError, OverflowError) as error:
+                with suppress(psycopg.Error):
+                    self._raw.execute("rollback")
+                raise self._error_of(error) from error
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run a statement that writes for each of ``rows``; return how many rows changed."""
@@ -459,6 +485,16 @@ class PostgresConnection(Connection):
         self._savepoints.pop()
         if savepoint is None:
             self._mode = ""
+
+    def now(self) -> float:
+        """Return the server's time, in epoch seconds, measured anew every half minute."""
+        with self._working:
+            began = time.monotonic()
+            if began - self._measured_at > CLOCK_S and not self._savepoints:
+                [(now,)] = self._run("select extract(epoch from clock_timestamp())::float8")
+                self._measured_at = time.monotonic()
+                self._ahead_s = now - (began + self._measured_at) / 2.0
+            return time.monotonic() + self._ahead_s
 
     def has_changed(self) -> bool:
         """Return whether another may have changed a topic since the last call.

@@ -3,6 +3,7 @@
 Statements are written once, in the SQL of SQLite; another engine renders them in its own.
 """
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -117,6 +118,10 @@ class Connection(AbstractContextManager[None]):
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement that writes and return how many rows it changed."""
 
+    def change_soon(self, sql: str, parameters: Parameters = ()) -> int:
+        """Run a statement as ``change`` does; what it wrote may be lost if the machine dies."""
+        return self.change(sql, parameters)
+
     @abstractmethod
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run a statement that writes for each of ``rows``; return how many rows changed.
@@ -167,6 +172,10 @@ class Connection(AbstractContextManager[None]):
 
     def keep_numbers(self, tables: Iterable[str]) -> None:
         """Number the next rows of some tables after those that were inserted with a number."""
+
+    def now(self) -> float:
+        """Return the time by the clock of the store, in epoch seconds, UTC."""
+        return time.time()
 
     @abstractmethod
     def has_changed(self) -> bool:

@@ -111,6 +111,11 @@ select holder, iif(typeof(token) = 'integer', token, 0) as token,
 from leases where name = :name
 """
 
+RENEW = """
+update leases set expires_at = :now + :ttl_s
+where name = :name and holder = :holder and token = :token and expires_at > :now
+"""
+
 TAKE = """
 insert into leases (name, holder, expires_at, token)
 values (:name, :holder, :now + :ttl_s, :token)
@@ -140,15 +145,18 @@ class Leases:
         """
         values: dict[str, Value] = {
             "name": name, "now": self._clock(), "ttl_s": ttl_s, "stale_s": STALE_S,
+            "holder": holder,
         }  # fmt: skip
+        row = self._connection.row(IN_FORCE, values)
+        if self._is_taken(row, holder):
+            return 0
+        if row is not None and row["holder"] == holder and row["in_force"] and row["token"]:
+            token = int(row["token"])
+            if self._connection.change_soon(RENEW, {**values, "token": token}):
+                return token
         with self._connection.begin():
             row = self._connection.row(IN_FORCE, values)
-            if (
-                row is not None
-                and row["holder"] != holder
-                and row["in_force"]
-                and is_alive(str(row["holder"])) is not False
-            ):
+            if self._is_taken(row, holder):
                 return 0
             token = int(row["token"]) if row is not None and row["holder"] == holder else 0
             if not token:  # earlier versions had none
@@ -156,8 +164,17 @@ class Leases:
                 self._connection.change(
                     "update sequences set value = ? where name = 'lease'", (token,)
                 )
-            self._connection.change(TAKE, {**values, "holder": holder, "token": token})
+            self._connection.change(TAKE, {**values, "token": token})
         return token
+
+    def _is_taken(self, row: Row | None, holder: str) -> bool:
+        """Return whether another process holds a lease, and is not known to be dead."""
+        return (
+            row is not None
+            and row["holder"] != holder
+            and bool(row["in_force"])
+            and is_alive(str(row["holder"])) is not False
+        )
 
     def confirm(self, name: str, token: int) -> None:
         """Check, inside the transaction that needs a lease, that nobody has taken it since.

@@ -185,7 +185,7 @@ class Queue:
             ValueError: A field is malformed, or its id begins with ``live-``, as those of live
                 rollouts do.
         """
-        at = time.time() if at is None else at
+        at = self._connection.now() if at is None else at
         with self._connection.begin():
             waiting = self._insert(rollout, RolloutStatus.QUEUING)
             fault.point("queue.enqueued")
@@ -243,7 +243,7 @@ class Queue:
         in no queue. Registers an unknown worker as one of this process; without one, the attempt
         is that of the worker whose heartbeat comes first.
         """
-        at = time.time() if at is None else at
+        at = self._connection.now() if at is None else at
         names = [queues] if isinstance(queues, str) else [*queues]
         wanted: dict[str, Value] = {"worker_id": worker_id, "at": at, "queues": json_of(names)}
         dead = self._dead_owners() if self._is_time_to_look() else []
@@ -283,7 +283,7 @@ class Queue:
 
         It is put there if it has to be tried again. Raises: DuplicateError.
         """
-        at = time.time() if at is None else at
+        at = self._connection.now() if at is None else at
         with self._connection.begin():
             stored = self._insert(rollout, RolloutStatus.PREPARING, worker_id=worker_id, at=at)
             attempt = self._begin_attempt(stored, 1, worker_id, at=at)
@@ -296,7 +296,7 @@ class Queue:
             UnknownError: No such rollout is stored.
             InvalidTransitionError: It succeeded or was cancelled.
         """
-        at = time.time() if at is None else at
+        at = self._connection.now() if at is None else at
         with self._connection.begin():
             with Batch(self._connection, [rollout_id]) as batch:
                 if batch.rollout(rollout_id).status is RolloutStatus.FAILED:
@@ -320,7 +320,7 @@ class Queue:
         That of an unresponsive attempt lets it go on until a newer one begins. Registers an unknown
         worker as one of this process.
         """
-        at = time.time() if at is None else at
+        at = self._connection.now() if at is None else at
         with self._connection.begin():
             known = self._connection.row("select 1 from workers where worker_id = ?", (worker_id,))
             owner = this_process() if known is None else None
@@ -378,7 +378,7 @@ class Queue:
             ValueError: ``status`` is not the end of an attempt, or ``retry_after_s`` is no time.
             UnknownError: No such attempt is stored.
         """
-        at, status = time.time() if at is None else at, AttemptStatus(status)
+        at, status = self._connection.now() if at is None else at, AttemptStatus(status)
         _check_end(status, retry_after_s)
         if output is None:  # the end of a run repeats what its worker stored, without a lock
             repeated = self._connection.row(REPEATED, (rollout_id, number, status))
@@ -459,7 +459,7 @@ class Queue:
         Of two limits the one that is reached first counts. Returns the ids of the rollouts
         concerned, in that order. Rollouts without limits in their config are left alone.
         """
-        now = time.time() if now is None else now
+        now = self._connection.now() if now is None else now
         self._looked_at = time.monotonic()
         dead = self._dead_owners()
         with self._connection.begin():
@@ -497,7 +497,7 @@ class Queue:
             UnknownError: No such rollout is stored.
             InvalidTransitionError: It has another end.
         """
-        at, status = time.time() if at is None else at, RolloutStatus(status)
+        at, status = self._connection.now() if at is None else at, RolloutStatus(status)
         if status not in ROLLOUT_ENDS:
             raise ValueError(f"status must be an end of a rollout, got {status!r}")
         with self._connection.begin(), Batch(self._connection, [rollout_id]) as batch:
@@ -748,7 +748,7 @@ class Workers:
                 which is the process that claimed for it.
             stats: Open-ended JSON data; ``None`` keeps the known ones.
         """
-        at = time.time() if at is None else at
+        at = self._connection.now() if at is None else at
         with self._connection.begin():
             touch_worker(self._connection, worker_id, at=at, owner=owner)
             rows = self._connection.rows(
@@ -796,7 +796,7 @@ class Resources:
         Raises:
             ConflictError: A version is not the expected one.
         """
-        at = time.time() if at is None else at
+        at = self._connection.now() if at is None else at
         with self._connection.begin():
             latest = self.latest()
             for name, version in (expected or {}).items():

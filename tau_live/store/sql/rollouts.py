@@ -1,6 +1,5 @@
 """Rollouts, attempts and spans in SQLite."""
 
-import time
 from collections.abc import Sequence
 
 from tau_live.core.errors import UnknownError
@@ -106,7 +105,7 @@ class Rollouts:
         Raises:
             UnknownError: An attempt is not stored; then none of the spans is.
         """
-        at = time.time() if at is None else at
+        at = self._connection.now() if at is None else at
         with self._connection.begin(), Batch(self._connection) as batch:
             return batch.add_spans(spans, at=at)
 

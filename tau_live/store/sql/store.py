@@ -1,6 +1,5 @@
 """A store: its roles, in one database that several processes may share."""
 
-import time
 from abc import ABC
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -32,7 +31,7 @@ class Store(ABC):
 
     Attributes:
         path: The file.
-        clock: Epoch seconds, UTC: the clock of the machine, by which leases expire.
+        clock: Epoch seconds, UTC: the clock by which leases expire, the machine's or the server's.
         rollouts: Rollouts, attempts and spans.
         decisions: Decisions.
         rewards: Rewards, and the rollouts that they make ready.
@@ -71,7 +70,7 @@ class Store(ABC):
     ) -> None:
         self.path = connection.path
         self.address = connection.address
-        self.clock: Callable[[], float] = time.time
+        self.clock: Callable[[], float] = connection.now
         self.rollouts = Rollouts(connection)
         self.decisions = Decisions(connection)
         self.rewards = Rewards(connection)
