@@ -84,7 +84,13 @@ class StoreError(TauLiveError):
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot be opened, read or written."""
+    """The store cannot be opened, read or written.
+
+    Attributes:
+        todo: What an operator should do, one for each cause; empty where the message says it.
+    """
+
+    todo = ""
 
 
 class StoreBusyError(StoreUnavailableError):

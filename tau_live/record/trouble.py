@@ -35,6 +35,9 @@ RELAPSE_S = 5.0
 
 LONGEST_HOLD_S = 60.0
 
+SLOW_S = 3.0
+"""A batch that takes longer to be stored is reported, once until the store has been in trouble."""
+
 CHECK_S = 1.0
 """Seconds between two checks for room for the learner's files."""
 
@@ -43,6 +46,7 @@ FAILS = "the host makes its own choices until the store works again"
 DAMAGED = "`tau-live set-aside` keeps its files and starts an empty store"
 NEWER = "use the tau-live version that wrote it, or another TAU_LIVE_RL_STORE"
 MEND = "free disk space, grant access or restore the file; it resumes by itself"
+QUICKEN = "find out what keeps the disk, the server or the way to it so long"
 WAIT = "stop the process that locks it; it resumes by itself"
 
 
@@ -115,9 +119,17 @@ class Trouble:
             self.holds_gate = True
             self._gate.suspend(text_of(error), at=self._clock())
 
-    def record_write(self) -> None:
-        """Record a successful write."""
+    def record_write(self, took_s: float = 0.0) -> None:
+        """Record a successful write, and report one that took long.
+
+        Args:
+            took_s: How long it took, in seconds.
+        """
         self._writes += 1
+        if took_s >= SLOW_S and QUICKEN not in self._causes:
+            with self._lock:
+                self._causes.add(QUICKEN)
+            logger().warning("store_slow", batch_s=round(took_s, 1), effect=BUSY, todo=QUICKEN)
 
     def record_success(self) -> None:
         """Record that everything pending was written: the trouble is over.
@@ -207,7 +219,7 @@ class Trouble:
     def log(self, error: TauLiveError) -> None:
         """Log why the store cannot be used, and the effect; once per cause."""
         text = text_of(error)
-        cause = _VARIABLE.sub("…", text)  # the same in every thread
+        cause = getattr(error, "todo", "") or _VARIABLE.sub("…", text)  # the same in every thread
         with self._lock:
             if cause in self._causes or len(self._causes) >= _CAUSES:
                 return
@@ -240,6 +252,8 @@ def advice(error: TauLiveError) -> str:
     """Return what an operator should do about a store that cannot be used."""
     if isinstance(error, StoreBusyError):
         return WAIT
+    if isinstance(error, StoreUnavailableError) and error.todo:
+        return error.todo
     if isinstance(error, StoreDamagedError):
         return DAMAGED
     return NEWER if isinstance(error, StoreVersionError) else MEND

@@ -305,11 +305,12 @@ class Writer:
 
     def _store_batch(self, pipeline: Pipeline) -> None:
         batch = [*islice(self._prepared, BATCH_LIMIT)]
+        began = time.monotonic()
         stored = pipeline.store(batch)
         fault.point("writer.stored")
         for _ in batch:
             self._prepared.popleft()
-        self.trouble.record_write()
+        self.trouble.record_write(time.monotonic() - began)
         if stored.refused < len(batch):
             self._gate.record_success(Kind.COLLECTION, at=self._now())
         else:  # one bad event is its host's fault; a batch of them may be ours

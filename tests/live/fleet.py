@@ -15,6 +15,7 @@ def started(
     *arguments: object,
     learner: str = "thread",
     stdout: "int | TextIO" = subprocess.PIPE,
+    stderr: "TextIO | None" = None,
 ) -> "subprocess.Popen[str]":
     """Start an agent, with what belongs to the database on this machine where the test has it."""
     own = {
@@ -24,7 +25,9 @@ def started(
         "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
     }
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, env=own, stdin=subprocess.PIPE, stdout=stdout, text=True)
+    return subprocess.Popen(
+        command, env=own, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, text=True
+    )
 
 
 def command(address: str, *arguments: str) -> str:

@@ -39,6 +39,31 @@ LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
 BUSY = ("40001", "40P01", "55P03", "57014")
 """Errors of a transaction that was in another's way, or waited for too long for it."""
 
+READ_ONLY = "set default_transaction_read_only = on; "
+
+AWAY = "start the server, or let it be reached from here; it resumes by itself"
+TODO: Mapping[str, str] = {
+    "25006": "name the primary server, or let the database be written; it resumes by itself",
+    "28000": "let this user in, with the password that is expected; it resumes by itself",
+    "28P01": "let this user in, with the password that is expected; it resumes by itself",
+    "3D000": "create the database, or name another; it resumes by itself",
+    "42501": "grant this user what it lacks; it resumes by itself",
+    "53100": "free disk space on the server; it resumes by itself",
+    "53200": "give the server more memory; it resumes by itself",
+    "53300": "raise max_connections of the server: an agent has two; it resumes by itself",
+}
+"""What an operator should do, by the error."""
+
+REFUSALS: Mapping[str, str] = {
+    "too many clients": "53300",
+    "remaining connection slots": "53300",
+    "too many connections": "53300",
+    "authentication failed": "28P01",
+    "not permitted to log in": "28000",
+    'database "': "3D000",
+}
+"""Errors by what a server says that refuses a connection, which comes without a code."""
+
 DATA = ("21", "22", "23")
 """The classes of errors that a value causes."""
 
@@ -162,7 +187,6 @@ class PostgresConnection(Connection):
 
     def _connect(self) -> "psycopg.Connection[_Row]":
         timeout_ms = max(1, round(1e3 * self._busy_timeout_s))
-        writes = "on" if self.read_only else "off"
         try:
             raw: psycopg.Connection[_Row] = psycopg.connect(
                 self._conninfo,
@@ -173,7 +197,7 @@ class PostgresConnection(Connection):
             )
             raw.execute(
                 f"set lock_timeout = {timeout_ms}; set client_min_messages = warning; "
-                f"set default_transaction_read_only = {writes}; "
+                f"{READ_ONLY if self.read_only else ''}"
                 "set enable_seqscan = off; "  # a plan made while a table was empty is kept
                 "set jit = off"  # which compiles each plan that scans all the same: 10 ms
             )
@@ -637,7 +661,11 @@ def store_error(error: Exception, address: str) -> StoreError:
         return StoreBusyError(f"store '{address}' cannot be used: {text}")
     if code[:2] in DATA or isinstance(error, ValueError | psycopg.DataError):
         return StoreError(f"store '{address}' cannot store this: {text}")
-    return StoreUnavailableError(f"store '{address}' cannot be used: {text}")
+    unavailable = StoreUnavailableError(f"store '{address}' cannot be used: {text}")
+    code = code or next((own for part, own in REFUSALS.items() if part in text), "")
+    is_lost = isinstance(error, psycopg.OperationalError) and code[:2] in {"", "08", "57"}
+    unavailable.todo = TODO.get(code, AWAY if is_lost else "")
+    return unavailable
 
 
 def with_mode(address: str) -> str:
