@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, str] = {
     "gc": "Delete old rollouts that have been learned from.",
     "forget": "Delete some rollouts, with all their rows.",
     "set-aside": "Move a damaged store aside and start an empty one.",
+    "store": "Make, migrate, check or copy a store.",
     "metrics": "Print metrics for Prometheus, or write them for its node exporter.",
     "otlp": "Send rollouts, decisions and metrics to an OpenTelemetry collector.",
     "completion": "Print the completion script for bash, zsh or fish.",

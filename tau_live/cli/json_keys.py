@@ -1112,6 +1112,12 @@ KEYS: Mapping[str, Keys] = {
         "over[]": "limits that are still exceeded: days, rollouts, mb",
         **_under("kept.", KEPT),
     },
+    "store copy": {
+        "from": "the store that was copied",
+        "to": "the copy",
+        "rows.*": "rows by table, checkpoints too",
+        "seconds": "how long it took",
+    },
     "verify": {
         "at": "epoch seconds",
         "sound": "whether nothing was found",

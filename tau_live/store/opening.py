@@ -31,7 +31,7 @@ _MAGIC = b"SQLite format 3\0"
 _ID_BYTES = slice(68, 72)
 
 
-def open_at(
+def open_at(  # noqa: PLR0913  # all but the address by name
     address: str | os.PathLike[str],
     *,
     synchronous: Synchronous = "normal",
@@ -39,6 +39,7 @@ def open_at(
     read_only: bool = False,
     traceless: bool = False,
     key_file: Path | None = None,
+    copying: bool = False,
 ) -> Store:
     """Open a store; a new one is readable by its owner alone.
 
@@ -53,10 +54,12 @@ def open_at(
         traceless: Whether to make no file beside it where it has no log, which SQLite would make
             and leave there for a reader: what others write from then on is not seen.
         key_file: The key of the seals, created if missing; ``None`` seals without one.
+        copying: Whether a copy that is not whole yet will do.
 
     Raises:
         StoreUnavailableError: It cannot be opened, or is not a store.
-        StoreVersionError: It was written by a newer tau-live, or must be migrated first.
+        StoreVersionError: It was written by another version, and cannot or must be migrated first;
+            or it is a copy that is not whole yet.
     """
     scheme, path = "sqlite", os.fspath(address)
     match = _ADDRESS.fullmatch(path) if isinstance(address, str) else None
@@ -68,22 +71,28 @@ def open_at(
             file = file_of(whole)
         except ValueError as error:  # without the address, which may hold a secret
             raise StoreUnavailableError("the address of the store is malformed") from error
-        return _open_database(whole, file, busy_timeout_s=busy_timeout_s, read_only=read_only)
+        return _open_database(
+            whole, file, busy_timeout_s=busy_timeout_s, read_only=read_only, copying=copying
+        )
     kept = address_in(Path(path)) if scheme == "sqlite" else None
     if kept is not None:
         file = Path(path).absolute()
-        return _open_database(kept, file, busy_timeout_s=busy_timeout_s, read_only=read_only)
+        return _open_database(
+            kept, file, busy_timeout_s=busy_timeout_s, read_only=read_only, copying=copying
+        )
     if scheme != "sqlite":
         raise StoreUnavailableError(
             f"store must be a path, sqlite:PATH or postgresql://..., got {scheme}:"
         )
     return SqliteStore.open(
         path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only,
-        traceless=traceless, key_file=key_file,
+        traceless=traceless, key_file=key_file, copying=copying,
     )  # fmt: skip
 
 
-def _open_database(address: str, file: Path, *, busy_timeout_s: float, read_only: bool) -> Store:
+def _open_database(
+    address: str, file: Path, *, busy_timeout_s: float, read_only: bool, copying: bool
+) -> Store:
     try:
         from tau_live.store.postgres.store import PostgresStore
     except ImportError as error:
@@ -91,7 +100,7 @@ def _open_database(address: str, file: Path, *, busy_timeout_s: float, read_only
             "a store in PostgreSQL needs its client: `pip install 'tau-live[postgres]'`"
         ) from error
     return PostgresStore.open(
-        address, file=file, busy_timeout_s=busy_timeout_s, read_only=read_only
+        address, file=file, busy_timeout_s=busy_timeout_s, read_only=read_only, copying=copying
     )
 
 

@@ -32,6 +32,7 @@ CHANGING = {
     "import-log": ["import-log", __file__],
     "learn": ["learn", "--once"],
     "restore": ["restore", __file__],
+    "store copy": ["store", "copy", "other.sqlite"],
     "gc": ["gc", "--older-than", "30d"],
     "forget": ["forget", "live-1", "--reason", "why"],
     "set-aside": ["set-aside", "--reason", "why"],
@@ -95,7 +96,7 @@ def test_what_nobody_may_do_is_refused_and_changes_nothing(
 
     result = run(
         *CHANGING[command],
-        *("--store", filled),
+        *([filled] if command == "store copy" else ["--store", filled]),
         TAU_LIVE_RL="1", TAU_LIVE_RL_ACCESS=str(denying), TAU_LIVE_RL_PRINCIPAL="team:night",
         FEATURE_TFGRPO_GROUP="1",
     )  # fmt: skip

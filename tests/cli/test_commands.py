@@ -49,7 +49,7 @@ WITHOUT_STORE = (
         "run", "eval", "quarantine", "import", "pack", "pack init", "pack stamp", "pack check",
         "demo",
     )),
-    "tau-live bench suite",
+    "tau-live bench suite", "tau-live store",
     *(f"tau-live bench {verb}" for verb in (
         "suite list", "suite check", "compare", "report", "summary", "repeatability", "demo",
         "drill", "ops", "gate", "template",

@@ -81,6 +81,7 @@ BENCH = {f"bench {verb}" for verb in (
 )}  # fmt: skip
 ELSEWHERE = {
     "dashboard", "otlp", "policy undo", "proxy", "report", "start", *BENCH,
+    *(key for key in KEYS if key.startswith("store ")),
     *(key for key in KEYS if key.startswith("experience ")),
 }  # fmt: skip
 """Need a store that has learned, or a run: the tests of these commands have their keys."""

@@ -85,6 +85,19 @@ do update set rollout_id = excluded.rollout_id where false
 """
 """Locks the row of each id, which is made where there is none; no row is written anew."""
 
+SEQUENCES = """
+select numbered.name, numbered.key, numbered.sequence,
+    pg_sequence_last_value(numbered.sequence::regclass) as last
+from (
+    select relname::text as name, attname::text as key,
+        pg_get_serial_sequence(quote_ident(relname), attname) as sequence
+    from pg_attribute join pg_class on pg_class.oid = attrelid
+    where relnamespace = (select relnamespace from pg_class where oid = 'rollouts'::regclass)
+    and attidentity <> ''
+) as numbered
+"""
+"""The tables that the server numbers, with the sequence of each and its last number."""
+
 ALONE, BESIDE, READING = "alone", "beside", "reading"
 LOCKS = {
     ALONE: "begin; select pg_advisory_xact_lock('rollouts'::regclass::oid::bigint)",
@@ -444,6 +457,29 @@ class PostgresConnection(Connection):
                 f"select setval({sequence}, greatest(nextval({sequence}), max({column}))) "
                 f"from {table} having max({column}) is not null"
             )
+
+    def numbers(self) -> dict[str, int]:
+        """Return the last number given in each table whose numbers are never used twice."""
+        return {row["name"]: row["last"] for row in self.rows(SEQUENCES) if row["last"] is not None}
+
+    def number_after(self, numbers: Mapping[str, int]) -> None:
+        """Number the next rows of tables after these numbers, and after the rows that are there."""
+        for row in self.rows(SEQUENCES):
+            table, column = row["name"], row["key"]
+            self._run(
+                f"select setval('{row['sequence']}', greatest({numbers.get(table, 0)}, "
+                f"{row['last'] or 0}, (select max({column}) from {table}), 1), "
+                f"{numbers.get(table, 0)} > 0 or {row['last'] or 0} > 0 "
+                f"or exists (select 1 from {table}))"
+            )
+
+    def version(self) -> int:
+        """Return the version of the schema; less than 0 in a copy that is not whole yet."""
+        return self.count("select version from schema_version")
+
+    def set_version(self, version: int) -> None:
+        """Set the version of the schema."""
+        self.change("update schema_version set version = ?", (version,))
 
     def __enter__(self) -> None:
         self._working.acquire()

@@ -14,6 +14,7 @@ from tau_live.store.postgres.schema import VERSION, statements
 from tau_live.store.retention import Size
 from tau_live.store.sealing import DIGEST_BYTES, ChainStart, Finding, Head, Sealer, Seals
 from tau_live.store.sql.batch import Batch
+from tau_live.store.sql.connection import OLDER, UNFINISHED
 from tau_live.store.sql.retention import Retention
 from tau_live.store.sql.store import Store
 
@@ -98,7 +99,13 @@ class PostgresStore(Store):
 
     @classmethod
     def open(
-        cls, address: str, *, file: Path, busy_timeout_s: float = 5.0, read_only: bool = False
+        cls,
+        address: str,
+        *,
+        file: Path,
+        busy_timeout_s: float = 5.0,
+        read_only: bool = False,
+        copying: bool = False,
     ) -> "PostgresStore":
         """Open a store; the tables are made in an empty schema, the first of the search path.
 
@@ -107,16 +114,18 @@ class PostgresStore(Store):
             file: The file that stands for it on this machine.
             busy_timeout_s: Seconds to wait for other processes' transactions.
             read_only: Whether nothing can be written.
+            copying: Whether a copy that is not whole yet will do.
 
         Raises:
             StoreUnavailableError: It cannot be reached, or is not a store.
-            StoreVersionError: It was written by a newer tau-live.
+            StoreVersionError: It was written by another version, or is a copy that is not whole
+                yet.
         """
         connection = PostgresConnection(
             address, file=file, busy_timeout_s=busy_timeout_s, read_only=read_only
         )
         try:
-            _make(connection)
+            _make(connection, copying=copying)
             return cls(connection)
         except BaseException:
             connection.close()
@@ -139,12 +148,12 @@ class PostgresStore(Store):
         )
 
 
-def _make(connection: PostgresConnection) -> None:
+def _make(connection: PostgresConnection, *, copying: bool) -> None:
     """Make the schema, unless it is there.
 
     Raises:
         StoreUnavailableError: It is not there, and cannot be made.
-        StoreVersionError: It was made by a newer tau-live.
+        StoreVersionError: It is another version's, or that of a copy that is not whole yet.
     """
     raw = connection.raw
     try:
@@ -158,12 +167,20 @@ def _make(connection: PostgresConnection) -> None:
                 if not _is_made(connection):  # another process was quicker
                     for statement in statements():
                         raw.execute(statement)
-        version = connection.count("select version from schema_version")
+        version = connection.version()
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
+    _check_version(version, connection.address, copying=copying)
+
+
+def _check_version(version: int, address: str, *, copying: bool) -> None:
+    if version < 0 and not (copying and version == -VERSION):
+        raise StoreVersionError(UNFINISHED.format(address))
+    if 0 <= version < VERSION:
+        raise StoreVersionError(OLDER.format(address, version, VERSION))
     if version > VERSION:
         raise StoreVersionError(
-            f"store '{connection.address}' has schema {version}, this tau-live knows {VERSION}: "
+            f"store '{address}' has schema {version}, this tau-live knows {VERSION}: "
             "install a newer tau-live"
         )
 

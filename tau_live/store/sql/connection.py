@@ -178,6 +178,22 @@ class Connection(AbstractContextManager[None]):
         return time.time()
 
     @abstractmethod
+    def numbers(self) -> dict[str, int]:
+        """Return the last number given in each table whose numbers are never used twice."""
+
+    @abstractmethod
+    def number_after(self, numbers: Mapping[str, int]) -> None:
+        """Number the next rows of tables after these numbers, and after the rows that are there."""
+
+    @abstractmethod
+    def version(self) -> int:
+        """Return the version of the schema; less than 0 in a copy that is not whole yet."""
+
+    @abstractmethod
+    def set_version(self, version: int) -> None:
+        """Set the version of the schema."""
+
+    @abstractmethod
     def has_changed(self) -> bool:
         """Return whether another may have changed a topic since the last call (cheap)."""
 
@@ -220,6 +236,9 @@ class Connection(AbstractContextManager[None]):
     def abandon(self) -> None:
         """Never close the connection: that would roll back a transaction of the parent."""
 
+
+OLDER = "store '{}' has schema {}, this tau-live needs {}: run `tau-live store migrate`"
+UNFINISHED = "store '{}' is a copy that is not whole yet: run the same `tau-live store copy` again"
 
 NEXT = """
 select value + 1 as next from sequences where name = ? and typeof(value) = 'integer'

@@ -129,6 +129,11 @@ class Store(ABC):
             descending=descending, limit=limit, offset=offset,
         )  # fmt: skip
 
+    @property
+    def connection(self) -> Connection:
+        """The connection, for what concerns all tables."""
+        return self._connection
+
     def now(self) -> float:
         """Return the time by the clock of the store, in epoch seconds, UTC."""
         return self.clock()

@@ -43,6 +43,11 @@ OLDEST_SQLITE = (3, 37, 0)
 SMALLEST_BYTES = 512
 """SQLite takes a smaller file for empty, and would overwrite it."""
 
+NUMBERED = """
+select name from sqlite_master where type = 'table' and sql like '%primary key autoincrement%'
+"""
+"""The tables whose numbers are never used twice."""
+
 NO_DATABASE = "it is not a SQLite database"
 
 CAUSES: Mapping[str, tuple[type[StoreUnavailableError], str]] = {
@@ -284,6 +289,26 @@ class SqliteConnection(Inserting):
 
     def _frames_read(self) -> int:
         return int(self.rows("pragma wal_checkpoint(passive)")[0][1])
+
+    def numbers(self) -> dict[str, int]:
+        """Return the last number given in each table whose numbers are never used twice."""
+        rows = self.rows("select name, seq from sqlite_sequence")
+        return {row["name"]: row["seq"] for row in rows}
+
+    def number_after(self, numbers: Mapping[str, int]) -> None:
+        """Number the next rows of tables after these numbers, and after the rows that are there."""
+        for (table,) in self.rows(NUMBERED):
+            known = max(self.numbers().get(table, 0), numbers.get(table, 0))
+            self.change("delete from sqlite_sequence where name = ?", (table,))
+            self.change("insert into sqlite_sequence (name, seq) values (?, ?)", (table, known))
+
+    def version(self) -> int:
+        """Return the version of the schema; less than 0 in a copy that is not whole yet."""
+        return self.count("pragma user_version")
+
+    def set_version(self, version: int) -> None:
+        """Set the version of the schema."""
+        self.rows(f"pragma user_version = {version}")
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first damage found in the pages; empty if none, ``None`` if time ran out."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tau_live.core.errors import StoreUnavailableError, StoreVersionError
+from tau_live.store.sql.connection import OLDER, UNFINISHED
 from tau_live.store.sql.experience import EXPERIENCE
 from tau_live.store.sql.operations import ALERTING, FENCING, PAUSING, TRANSITIONS
 from tau_live.store.sql.optimizations import OPTIMIZING
@@ -748,17 +749,21 @@ def database_of(connection: SqliteConnection) -> "Database":
     return Database(connection.raw, execute_plugins=False, recursive_triggers=False)
 
 
-def migrate(connection: SqliteConnection) -> None:
+def migrate(connection: SqliteConnection, *, copying: bool = False) -> None:
     """Migrate a file to the newest schema, in one transaction.
+
+    Args:
+        connection: The file.
+        copying: As of ``check``.
 
     Raises:
         StoreUnavailableError: The file is another application's, or cannot be written.
         StoreVersionError: It was written by a newer tau-live.
     """
-    if check(connection) == SCHEMA_VERSION:
+    if check(connection, copying=copying) == SCHEMA_VERSION:
         return
     with connection.begin():
-        if check(connection) == SCHEMA_VERSION:  # another process was quicker
+        if check(connection, copying=copying) == SCHEMA_VERSION:  # another process was quicker
             return
         try:
             migrations().apply(database_of(connection))
@@ -768,8 +773,13 @@ def migrate(connection: SqliteConnection) -> None:
         connection.rows(f"pragma user_version = {SCHEMA_VERSION}")
 
 
-def check(connection: SqliteConnection, *, oldest: int = 0) -> int:
+def check(connection: SqliteConnection, *, oldest: int = 0, copying: bool = False) -> int:
     """Return the schema version of a file, 0 for an empty one.
+
+    Args:
+        connection: The file.
+        oldest: The oldest version that will do.
+        copying: Whether a copy of this version will do that is not whole yet.
 
     Raises:
         StoreUnavailableError: The file is another application's.
@@ -784,14 +794,19 @@ def check(connection: SqliteConnection, *, oldest: int = 0) -> int:
         raise StoreUnavailableError(
             f"store '{connection.path}' cannot be used: it belongs to another application"
         )
+    if version < 0:
+        if copying and version == -SCHEMA_VERSION:
+            return SCHEMA_VERSION
+        raise StoreVersionError(UNFINISHED.format(connection.address))
     if version > SCHEMA_VERSION:
         raise StoreVersionError(
             f"store '{connection.path}' has schema {version}, this tau-live knows {SCHEMA_VERSION}:"
             " install a newer tau-live, or set TAU_LIVE_RL_STORE to another file"
         )
     if version < oldest:
-        known = "is empty" if blank else f"has schema {version}, this tau-live needs {oldest}"
+        if not blank:
+            raise StoreVersionError(OLDER.format(connection.path, version, oldest))
         raise StoreVersionError(
-            f"store '{connection.path}' {known}: run your agent with TAU_LIVE_RL=1 once"
+            f"store '{connection.path}' is empty: run your agent with TAU_LIVE_RL=1 once"
         )
     return version

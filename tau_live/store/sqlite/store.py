@@ -46,7 +46,7 @@ class SqliteStore(Store):
         connection.has_changed()  # what others wrote before is no change
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913  # all but the path by name
         cls,
         path: str | os.PathLike[str],
         *,
@@ -55,6 +55,7 @@ class SqliteStore(Store):
         read_only: bool = False,
         traceless: bool = False,
         key_file: Path | None = None,
+        copying: bool = False,
     ) -> "SqliteStore":
         """Open a store; see ``opening.open_at``.
 
@@ -65,6 +66,7 @@ class SqliteStore(Store):
             read_only: Whether to write nothing.
             traceless: Whether to make no file either.
             key_file: The key of the seals.
+            copying: Whether a copy that is not whole yet will do.
 
         Raises:
             StoreUnavailableError: It cannot be opened, or is not a store.
@@ -75,12 +77,12 @@ class SqliteStore(Store):
             file, busy_timeout_s=busy_timeout_s, read_only=read_only, traceless=traceless
         )
         try:
-            check(connection, oldest=SCHEMA_VERSION if read_only else 0)
+            check(connection, oldest=SCHEMA_VERSION if read_only else 0, copying=copying)
             if not read_only:
                 connection.keep_lost_commits()
                 connection.prepare(synchronous=synchronous, busy_timeout_s=busy_timeout_s)
                 fault.point("store.prepared")
-                migrate(connection)
+                migrate(connection, copying=copying)
                 connection.narrow()
                 sealer = Sealer(key_in(key_file, make=True))
                 SqliteSeals(connection).begin_with(sealer, key_file)
