@@ -1112,6 +1112,10 @@ KEYS: Mapping[str, Keys] = {
         "over[]": "limits that are still exceeded: days, rollouts, mb",
         **_under("kept.", KEPT),
     },
+    "store create": {
+        "store": "the store",
+        "roles[]": "the roles of its database that are ready; none for a file",
+    },
     "store copy": {
         "from": "the store that was copied",
         "to": "the copy",

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from tau_live.cli.options import StoreType, epilog, json_option, operator, settings_of
+from tau_live.cli.options import (
+    StoreType,
+    epilog,
+    json_option,
+    operator,
+    settings_of,
+    store_option,
+)
 from tau_live.cli.output import number, print_json, printable, progress_bar
 from tau_live.core.errors import StoreUnavailableError
 from tau_live.core.records import AuditEntry
@@ -15,10 +22,39 @@ from tau_live.store.copying import copy as copy_store
 from tau_live.store.copying import count_rows
 from tau_live.store.opening import open_at
 
+address_argument = click.argument("address", metavar="[ADDRESS]", required=False, type=StoreType())
+
 
 @click.group(epilog=epilog("store", "tau-live store check postgresql://tau@db.example/tau"))
 def store() -> None:
     """Make, migrate, check and copy a store: a file, or a PostgreSQL database."""
+
+
+@store.command(
+    "create",
+    epilog=epilog("store create", "tau-live store create postgresql://owner@db.example/tau"),
+)
+@address_argument
+@click.option(
+    "--roles/--no-roles", default=True, show_default=True,
+    help="Make the roles tau_live_host, _learner, _operator and _reader too.",
+)  # fmt: skip
+@store_option
+@json_option
+def create(address: Path | None, path: Path | None, *, roles: bool, as_json: bool) -> None:
+    """Make the store ADDRESS, and the roles of its database with what each may do.
+
+    Of a database, its owner or a login that may make roles calls this; a store that is there keeps
+    its rows, and what its roles may do is made as it should be. Without ADDRESS it is the store
+    of the settings.
+    """
+    settings = settings_of(address or path, changes=True)
+    with closing(open_at(settings.store, key_file=settings.audit_key_file)) as made:
+        names, where = made.make_roles() if roles else [], made.address
+    if as_json:
+        print_json({"store": where, "roles": names})
+    else:
+        click.echo(f"{where} is ready{': ' if names else ''}{', '.join(names)}")
 
 
 @store.command(

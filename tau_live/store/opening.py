@@ -161,7 +161,7 @@ def _why_unwritable(address: str, file: Path, *, wait_s: float) -> TauLiveError 
 
     try:
         with closing(PostgresConnection(address, file=file, busy_timeout_s=wait_s)) as connection:
-            connection.change("update schema_version set version = version where false")
+            connection.change("update counter_shards set value = value where false")
     except TauLiveError as error:
         return error
     return None

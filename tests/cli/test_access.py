@@ -32,6 +32,7 @@ CHANGING = {
     "import-log": ["import-log", __file__],
     "learn": ["learn", "--once"],
     "restore": ["restore", __file__],
+    "store create": ["store", "create"],
     "store copy": ["store", "copy", "other.sqlite"],
     "gc": ["gc", "--older-than", "30d"],
     "forget": ["forget", "live-1", "--reason", "why"],

@@ -42,6 +42,29 @@ def test_a_store_is_moved_into_a_database_and_back_by_two_commands(
     assert entries[1].reason == f"from {lived}"
 
 
+@needs_postgres
+def test_a_database_is_made_with_its_roles_as_often_as_one_likes(read: Read) -> None:
+    address = server().new_database(empty=True)
+
+    first, again = read("store", "create", address), read("store", "create", "--store", address)
+
+    assert first == again
+    assert isinstance(first, dict)
+    assert undocumented("store create", first) == (set(), set())
+    assert first["roles"] == [
+        f"tau_live_{name}" for name in ("host", "learner", "operator", "reader")
+    ]
+
+
+def test_a_file_is_made_without_roles(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "new" / "store.sqlite"
+
+    done = run("store", "create", path)
+
+    assert (done.exit_code, done.stdout) == (0, f"{path} is ready\n")
+    assert exported(path) == []
+
+
 def test_whoever_writes_meanwhile_is_named(filled: Path, tmp_path: Path, run: Run) -> None:
     result = run("store", "copy", filled, tmp_path / "copy.sqlite")
 

@@ -10,6 +10,7 @@ from tau_live.core.errors import StoreVersionError
 from tau_live.store.postgres.batch import PostgresBatch
 from tau_live.store.postgres.checkpoints import PostgresCheckpoints
 from tau_live.store.postgres.connection import PostgresConnection, store_error
+from tau_live.store.postgres.grants import make_roles
 from tau_live.store.postgres.schema import VERSION, statements
 from tau_live.store.retention import Size
 from tau_live.store.sealing import DIGEST_BYTES, ChainStart, Finding, Head, Sealer, Seals
@@ -137,6 +138,14 @@ class PostgresStore(Store):
     def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
         """Open a batch, inside a transaction; see ``Store.batch``."""
         return PostgresBatch(self._connection, ids)
+
+    def make_roles(self) -> list[str]:
+        """Make the roles of the database, and grant them what they may do; return their names.
+
+        Raises:
+            StoreError: This login may not.
+        """
+        return make_roles(self._connection)
 
     def __init__(self, connection: PostgresConnection) -> None:
         seals = NoSeals()

@@ -212,6 +212,14 @@ class Store(ABC):
     def set_leftovers_aside(self) -> None:  # noqa: B027  # of a file
         """Rename what is left beside a store that was removed or replaced."""
 
+    def make_roles(self) -> list[str]:
+        """Make the roles of the database, and grant them what they may do; return their names.
+
+        Raises:
+            StoreError: This login may not.
+        """
+        return []
+
     def export(self) -> Iterator[ExportRow]:
         """Yield every row that a recording determines, in a fixed order.
 
