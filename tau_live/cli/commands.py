@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, str] = {
     "proxy": "Forward calls of an OpenAI-compatible API as spans of their attempts.",
     "replay": "Store a recording and learn from it.",
     "ingest": "Store events from a file, a pipe or a socket.",
+    "ship": "Send what this host has recorded and its database lacks.",
     "import-log": "Import earlier decisions of any system to start from.",
     "learn": "Run the learner in this process.",
     "export": "Export the store as JSON Lines or Parquet.",

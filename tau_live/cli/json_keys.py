@@ -1001,6 +1001,12 @@ KEYS: Mapping[str, Keys] = {
         "bad.*": "lines that could not be read, by problem",
         "refused.*": "events that could not be stored, by problem",
     },
+    "ship": {
+        "shipped": "rollouts, or rewards for one, that the database has now",
+        "ready": "those that became ready to be learned from",
+        "refused": "those that the database cannot store",
+        "unsent": "those that are left: they go on, or came meanwhile",
+    },
     "import-log": {
         "format": "jsonl, csv, otel, parquet or arrow",
         "lines": "lines read, or rows of a table",

@@ -23,7 +23,7 @@ from tau_live.cli.output import (
     table_of,
 )
 from tau_live.cli.rollouts import decision_of, latency_text, marks, plain_decision
-from tau_live.core.reasons import PAUSED
+from tau_live.core.reasons import PAUSED, PERMIT_OVER
 from tau_live.core.records import IMPORTED, Decision, Reward
 from tau_live.core.sanitize import JsonObject
 from tau_live.decisions.decider import CONTROL
@@ -42,6 +42,7 @@ NOT_OURS: Mapping[str, str] = {
     "redactor_disabled": "a plugin that redacts is disabled, so the context is unknown",
     "stopped": "the learner is stopped at this point, by an operator or by its safety bounds",
     PAUSED: "an operator paused deciding",
+    PERMIT_OVER: "the database was not heard for longer than TAU_LIVE_RL_PERMIT_S",
     "deadline": "the decision took too long, and the agent never waits",
     "replaced": "other code in the agent replaced tau-live's choice",
     "not_asked": "the agent did not need the choice",

@@ -12,7 +12,7 @@ import os
 import re
 from hashlib import blake2b
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from tau_live.core.files import make_folders, write_whole
 
@@ -20,6 +20,9 @@ SCHEMES = ("postgresql://", "postgres://")
 
 SUFFIX = ".address"
 """How the name of a file ends that holds an address."""
+
+LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
+"""Hosts that are this machine."""
 
 MOST_BYTES = 4096
 """A longer file holds no address."""
@@ -37,6 +40,13 @@ def file_of(address: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     digest = blake2b(address.encode(), digest_size=4).hexdigest()
     return Path(state).expanduser() / "tau-live" / f"{where}-{digest}" / f"store{SUFFIX}"
+
+
+def is_remote(address: str) -> bool:
+    """Return whether a database is on another machine: neither on loopback nor on a socket."""
+    parts = urlsplit(address)
+    hosts = parse_qs(parts.query).get("host") or [parts.hostname or ""]
+    return not all(host in LOCAL or host.startswith("/") for host in hosts[-1].split(","))
 
 
 def keep(address: str) -> Path:

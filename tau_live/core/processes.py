@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # a kill loads no events
 PROCESSES = "process:"
 """Prefix of the name of the lease that every attached process holds."""
 
+HOUSE = "house"
+"""The lease of the process that keeps house for all that share a store between machines."""
+
 _DEAD = frozenset({b"Z", b"X", b"x"})  # a zombie is dead, and only not reaped yet
 
 

@@ -140,6 +140,10 @@ PAUSED = "paused"
 """The stored reason why a decision is the host's own while deciding is paused."""
 
 
+PERMIT_OVER = "permit_over"
+"""The stored reason why it is the host's own when the database was not heard for too long."""
+
+
 class Part(StrEnum):
     """A part of tau-live that can be paused by itself."""
 

@@ -24,7 +24,7 @@ from tau_live.core.offers import (
     texts_of,
 )
 from tau_live.core.plugins import Plugins
-from tau_live.core.reasons import FOREIGN_DEFAULT, PAUSED
+from tau_live.core.reasons import FOREIGN_DEFAULT, PAUSED, PERMIT_OVER
 from tau_live.core.redaction import clean_id
 from tau_live.core.settings import Settings
 from tau_live.decisions.decider import CONTROL, NEITHER, Arm, Decider, PolicyChoice
@@ -436,6 +436,8 @@ class Decisions:
         """Return the arm of a run at a point, which it keeps, and why no policy may decide now."""
         if self._decider.paused:
             return NEITHER, PAUSED
+        if time.monotonic() > self._decider.permitted_until:
+            return NEITHER, PERMIT_OVER
         if self._plugins.keeps_no_text:  # nothing could be learned from its row
             return NEITHER, "redactor_disabled"
         if point in self._decider.stopped:

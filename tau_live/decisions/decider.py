@@ -102,6 +102,7 @@ class Decider:
     Attributes:
         paused: Whether the host decides everywhere by itself.
         stopped: The points at which the learner decides nothing.
+        permitted_until: Seconds of the monotonic clock after which no policy may decide.
     """
 
     def __init__(self, untrained: Policy, *, seed: int) -> None:
@@ -112,8 +113,13 @@ class Decider:
         self._trials: Mapping[str, Trial] = {}
         self._memories: dict[int, Memory] = {}
         self.paused = False
+        self.permitted_until = float("inf")
         self.stopped: frozenset[str] = frozenset()
         self._write_lock = threading.Lock()  # for writers alone; deciding takes no lock
+
+    def permit(self, until: float) -> None:
+        """Let policies decide until a time, in seconds of the monotonic clock."""
+        self.permitted_until = until
 
     def serve(self, point: str, version: int, policy: Policy) -> None:
         """Put a version into service; decisions under way end with the one that they began with."""

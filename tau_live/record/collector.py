@@ -40,6 +40,7 @@ from tau_live.record.spans import (
 )
 from tau_live.record.whole_runs import RecordItem, StepOfRun, steps_of
 from tau_live.rl.throttle import yield_gil
+from tau_live.store.records import RolloutCopy
 from tau_live.store.roles import Batch, Store
 
 KNOWN_LIMIT = 20_000
@@ -71,6 +72,7 @@ class Collector:
         owner: The process that collects; ``None`` for a replay, whose open rollouts no later
             start may end.
         redact: Passes a span through plugins before it is written.
+        settles: Whether finished rollouts are settled here; in a spool the hub does.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class Collector:
         rewarding: Rewarding,
         owner: str | None,
         redact: Callable[[Span], Span] = lambda span: span,
+        settles: bool = True,
     ) -> None:
         self._store = store
+        self._settles = settles
         self._batch: Batch  # while events are applied
         self._rewarding = rewarding
         self._owner = owner
@@ -133,6 +137,38 @@ class Collector:
             step(event, rollout_id)
         for name in attempts.names_in(event):
             self._add_name(rollout_id_of(event.host, name), rollout_id, now=event.at)
+
+    def take_in(self, copies: Sequence[RolloutCopy], *, now: float) -> Applied:
+        """Store copies of rollouts from another store, inside the caller's transaction.
+
+        A wait for a reward is counted from now, in epoch seconds.
+        """
+        self._finished = self._ready = 0
+        with self._store.batch([copy.rollout_id for copy in copies]) as self._batch:
+            for copy in copies:
+                if self._batch.take_in(self._redirect(copy)):
+                    self._finished += copy.rollout is not None
+                    self._settle_late(copy.rollout_id, now=now)
+                yield_gil()
+        return Applied(self._finished, self._ready)
+
+    def _redirect(self, copy: RolloutCopy) -> RolloutCopy:
+        """Return rewards for another id of a run as rewards for the run."""
+        if copy.rollout is not None or self._batch.find_rollout(copy.rollout_id) is not None:
+            return copy
+        try:
+            own = attempts.rollout_named(self._batch, copy.rollout_id)
+        except AmbiguousIdError:
+            return copy
+        rewards = [replace(reward, rollout_id=own) for reward in copy.rewards]
+        return copy._replace(rollout_id=own, rewards=rewards)
+
+    def _settle_late(self, rollout_id: str, *, now: float) -> None:
+        """Settle a rollout that came long after its end, as if it had just ended."""
+        rollout = self._batch.find_rollout(rollout_id)
+        if rollout is not None and rollout.ended_at is not None:
+            self._settle(rollout_id, now=min(now, rollout.ended_at))
+            self._batch.put_off(rollout_id, max(0.0, now - rollout.ended_at))
 
     def forget(self) -> None:
         """Drop the cache of the store, after a transaction that was rolled back."""
@@ -385,8 +421,9 @@ class Collector:
             rollout_id, ending.rollout, at=at, reason=ending.reason, error_type=error_type
         )
         self._finished += 1
-        ended = self._batch.rollout(rollout_id)
-        self._ready += self._rewarding.settle(ended, batch=self._batch, now=at)
+        if self._settles:
+            ended = self._batch.rollout(rollout_id)
+            self._ready += self._rewarding.settle(ended, batch=self._batch, now=at)
 
     def _close(
         self,
@@ -408,7 +445,7 @@ class Collector:
 
     def _settle(self, rollout_id: str, *, now: float) -> None:
         self._store_spans()
-        rollout = self._batch.find_rollout(rollout_id)
+        rollout = self._batch.find_rollout(rollout_id) if self._settles else None
         if rollout is not None and rollout.status in ROLLOUT_ENDS:
             self._ready += self._rewarding.settle(rollout, batch=self._batch, now=now)
 

@@ -141,11 +141,11 @@ class Inbox:
             self._yield_to_writer()
         return taken
 
-    def leave_out(self, start: RunStart) -> bool:
-        """Drop all events of a run that begins now; they are counted as ``paused``."""
+    def leave_out(self, start: RunStart, *, why: str = "paused") -> bool:
+        """Drop all events of a run that begins now; they are counted by the reason."""
         with self._lock:
-            self._remember(start, _Cut(started=False, why="paused"))
-            return self._drop("paused")
+            self._remember(start, _Cut(started=False, why=why))
+            return self._drop(why)
 
     def _yield_to_writer(self) -> None:
         """Let the writer's thread have the interpreter, if it has long waited for it.

@@ -18,19 +18,20 @@ from msgspec.structs import replace
 
 from tau_live.core import fault
 from tau_live.core.clock import Jump, Jumps
-from tau_live.core.errors import StoreBusyError, StoreError
+from tau_live.core.errors import StoreBusyError, StoreError, StoreUnavailableError
 from tau_live.core.events import Event
 from tau_live.core.files import can_write_in
 from tau_live.core.gate import HoldReason, Kind
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import logger
 from tau_live.core.memory_holds import MemoryHoldSign
-from tau_live.core.processes import PROCESSES, is_alive
+from tau_live.core.processes import HOUSE, PROCESSES, is_alive
 from tau_live.core.reasons import lost_events
 from tau_live.core.records import Reason
 from tau_live.core.settings import Settings
 from tau_live.core.sync import Latch
 from tau_live.record.archive import Pruner, limits_of
+from tau_live.record.collector import Collector
 from tau_live.record.inbox import BATCH_LIMIT
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.trouble import Trouble
@@ -46,8 +47,6 @@ REOPEN_S = 0.5
 SKEW_S = 1.0
 """How far the clock of a machine may be off before the clock of a shared store is used."""
 
-HOUSE = "house"
-"""The lease of the process that keeps house for all that share a store between machines."""
 BATCH_PAUSE_S = 0.004
 """Pause between consecutive batches: processes waiting for SQLite's lock poll only now and then."""
 HOUSEKEEPING_S = 1.0
@@ -92,6 +91,8 @@ class Writer:
         owner: This process, as named by ``core.processes.this_process``.
         settings: Retention, and the failures after which the gate holds.
         listeners: Its callbacks.
+        spools: Whether the store is a spool: what processes share is elsewhere, and so are the
+            gate and all housekeeping but that of the spool.
         clock: Returns epoch seconds.
 
     Attributes:
@@ -99,7 +100,7 @@ class Writer:
         trouble: The trouble with the store.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # its parts, all keyword-only but one
         self,
         open_: Callable[[], tuple[Store, Pipeline]],
         *,
@@ -107,8 +108,10 @@ class Writer:
         owner: str,
         settings: Settings,
         listeners: Listeners,
+        spools: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._spools = spools
         self._open = open_
         self._gate = gate
         self._owner = owner
@@ -188,7 +191,8 @@ class Writer:
             self._note_hold()
             if self._is_open():
                 self._drain()
-                self._look()
+                if not self._spools:
+                    self._look()
                 self._keep_house(self._now())
                 self._end_trouble()
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
@@ -244,7 +248,7 @@ class Writer:
         store = self._store
         if store is not None and not self.backlog and self.trouble.is_failing:
             self._beat(store, self._now())
-            if self._gate.store_error is None:
+            if self._spools or self._gate.store_error is None:
                 self.trouble.record_success()
 
     def _is_open(self) -> bool:
@@ -253,9 +257,12 @@ class Writer:
             return True
         if store is not None:  # rows written to the lost file would never be read
             what = "the store's file was removed, replaced or emptied while it was open"
-            self._gate.hold(HoldReason.STORE_REPLACED, at=self._now(), detail=what)
+            if not self._spools:
+                self._gate.hold(HoldReason.STORE_REPLACED, at=self._now(), detail=what)
             self._close_store()
             store.set_leftovers_aside()
+            if self._spools:  # this is no reason to hold other hosts
+                raise StoreUnavailableError(what.replace("store", "spool", 1))
             return False
         now = time.monotonic()
         if now - self._opened_at < REOPEN_S:
@@ -264,11 +271,11 @@ class Writer:
         store, self._pipeline = self._open()
         try:
             self._beat(store, self._now())
-            if not store.is_shared:  # else the store's clock decides, and was not set
-                store.rewards.redate(before=math.inf, after=self._now() + DAY_S)
-            self._end_orphans(store, self._pipeline)
+            _redate(store, before=math.inf, after=self._now() + DAY_S)
+            end_orphans(store, self._pipeline.collector, owner=self._owner, now=self._now())
             store.changes()
-            self._gate.refresh(store.gate)
+            if not self._spools:
+                self._gate.refresh(store.gate)
             self._listeners.changed(store, frozenset(Topic))
         except BaseException:
             self._pipeline = None
@@ -294,6 +301,8 @@ class Writer:
             with store.begin():
                 pipeline.collector.end_open(reason=Reason.INTERRUPTED, at=self._now())
             self._ending = False
+        if self._spools:
+            return
         now, took_s = self._now() - self._forward_s, time.thread_time() - began
         self._pruner.steps(store.retention, now=now, written_s=took_s)
 
@@ -360,7 +369,8 @@ class Writer:
         if not 0.0 <= now - self._beaten_at < HEARTBEAT_S:
             self._beat(store, now)
         self._redate(store)
-        if self._gate.passes and not self._passed_over and self._keeps_house:
+        keeps_house = self._keeps_house and not self._spools
+        if keeps_house and self._gate.passes and not self._passed_over:
             with store.begin():
                 store.queue.expire(now=now)
                 if pipeline.collector.expire(now):
@@ -388,8 +398,7 @@ class Writer:
     def _redate(self, store: Store) -> None:
         if self._stored_before_jumps:
             for jump in self._passed_over:
-                if not store.is_shared:
-                    store.rewards.redate(before=jump.before, after=jump.after)
+                _redate(store, before=jump.before, after=jump.after)
                 store.counters.add({"clock_was_set": 1})
             self._passed_over.clear()
 
@@ -411,17 +420,23 @@ class Writer:
         self._beaten_at = now
         self.trouble.record_write()
 
-    def _end_orphans(self, store: Store, pipeline: Pipeline) -> None:
-        """End the open runs of dead processes."""
-        now = self._now()
-        held = store.leases.holders(PROCESSES)
-        for owner in store.rollouts.owners():
-            alive = is_alive(owner)
-            if alive is None:
-                alive = PROCESSES + owner in held
-            if not alive and owner != self._owner:
-                with store.begin():
-                    pipeline.collector.end_owned(owner, reason=Reason.ABANDONED, at=now)
+
+def end_orphans(store: Store, collector: Collector, *, owner: str, now: float) -> None:
+    """End the open runs of dead processes, but not those of this one."""
+    held = store.leases.holders(PROCESSES)
+    for other in store.rollouts.owners():
+        alive = is_alive(other)
+        if alive is None:
+            alive = PROCESSES + other in held
+        if not alive and other != owner:
+            with store.begin():
+                collector.end_owned(other, reason=Reason.ABANDONED, at=now)
+
+
+def _redate(store: Store, *, before: float, after: float) -> None:
+    """Move waits on with this machine's clock, unless the store goes by another, which decides."""
+    if not store.is_shared:
+        store.rewards.redate(before=before, after=after)
 
 
 def _increase(counts: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Builds the parts of a running system from settings: the store, the pipeline, the learner."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from tau_live.core.events import Event
 from tau_live.core.gate_keeper import hold_stored
@@ -15,8 +16,8 @@ from tau_live.record.collector import Collector
 from tau_live.record.pipeline import Pipeline, known_rewards
 from tau_live.record.recording import Recorder
 from tau_live.record.rewards import Rewarding
-from tau_live.store.opening import open_at
-from tau_live.store.roles import Store
+from tau_live.store.opening import open_at, open_spool
+from tau_live.store.roles import Spool, Store
 
 
 def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> Store:
@@ -31,6 +32,20 @@ def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> Store:
         busy_timeout_s=busy_timeout_s,
         key_file=settings.audit_key_file,
     )
+
+
+def open_spool_of(settings: Settings, path: Path) -> Spool:
+    """Open the spool of the settings.
+
+    Raises:
+        StoreError: It cannot be opened.
+    """
+    return open_spool(path, synchronous=settings.durability.value, key_file=settings.audit_key_file)
+
+
+def hub_collector(store: Store, settings: Settings, plugins: Plugins) -> Collector:
+    """Return what stores and settles in a hub what comes from a spool."""
+    return Collector(store, rewarding=Rewarding(settings, plugins), owner=None)
 
 
 def open_prompts(settings: Settings) -> Store:
@@ -54,8 +69,9 @@ def pipeline_of(  # noqa: PLR0913  # its parts and callbacks, all keyword-only
     on_unrecorded: Callable[[int, OSError], None] = lambda _number, _error: None,
     pricer: Pricer | None = None,
     on_left_out: Callable[[int], None] = lambda _: None,
+    spools: bool = False,
 ) -> Pipeline:
-    """Return the pipeline of events into a store."""
+    """Return the pipeline of events into a store, or into a spool."""
     return Pipeline(
         store,
         collector=Collector(
@@ -63,6 +79,7 @@ def pipeline_of(  # noqa: PLR0913  # its parts and callbacks, all keyword-only
             rewarding=Rewarding(settings, plugins),
             owner=owner,
             redact=plugins.redact,
+            settles=not spools,
         ),
         redactor=Redactor(settings.content.value, settings.payload_limit),
         plugins=plugins,

@@ -5,6 +5,7 @@ here. Everything that takes time happens in the writer's thread and in the learn
 """
 
 import atexit
+import math
 import os
 import sys
 import time
@@ -37,7 +38,7 @@ from tau_live.core.reasons import STORE_FAILED, Part, Pause
 from tau_live.core.records import Claim, Reason, RolloutQuery
 from tau_live.core.sanitize import JsonObject, Limits
 from tau_live.core.settings import Learner as LearnerMode
-from tau_live.core.settings import Settings, here, place_paths
+from tau_live.core.settings import Settings, here, place_paths, spool_of
 from tau_live.core.switch import killed_by
 from tau_live.core.sync import Latch, Tally, Throttle
 from tau_live.decisions.choice import Decisions
@@ -55,17 +56,25 @@ from tau_live.operate.access import store_waiting
 from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
 from tau_live.operate.stops import KillWatch, Notices, Stop, kill_file, pauses_by_part
+from tau_live.record.hub import Hub, HubListeners
 from tau_live.record.inbox import Inbox
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.recording import Recorder
 from tau_live.record.shutdown import leave_losses, take_in_losses
 from tau_live.record.writer import Listeners, Writer
 from tau_live.rl.policy import Policy
-from tau_live.runtime.build import learner_of, open_prompts, open_store, pipeline_of
+from tau_live.runtime.build import (
+    hub_collector,
+    learner_of,
+    open_prompts,
+    open_spool_of,
+    open_store,
+    pipeline_of,
+)
 from tau_live.runtime.builtin_plugins import adopt, load_plugins
 from tau_live.store.forks import Forks
 from tau_live.store.records import Topic
-from tau_live.store.roles import Store
+from tau_live.store.roles import Spool, Store
 
 START_S = 5.0
 """How long a start waits at most for the store to be open and the policies to be loaded."""
@@ -81,6 +90,9 @@ FRESH_S = 1.0
 
 SNAPSHOT_S = 0.5
 """How long a snapshot waits at most for the writer's thread to read the store."""
+
+SENT_KEPT_S = 600.0
+"""How long what was sent is kept in the spool, in seconds."""
 
 _NOTHING: Fields = MappingProxyType({})
 
@@ -158,6 +170,11 @@ class Runtime:
             automatic=settings.learner is LearnerMode.THREAD,
             runs_updates=settings.learner is not LearnerMode.OFF,
         )
+        self._spool = spool_of(settings)
+        self._hub = None if self._spool is None else self._make_hub(self._spool)
+        if self._hub is not None:
+            self._decider.permitted_until = float("-inf")  # until the hub is heard
+        self._spool_full = False
         self._recorder: Recorder | None = None
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = Writer(
@@ -165,10 +182,11 @@ class Runtime:
             gate=self._gate,
             owner=self._owner,
             settings=settings,
+            spools=self._hub is not None,
             listeners=Listeners(
                 ready=self._updater.wake,
-                changed=self._store_changed,
-                look=self._look,
+                changed=self._store_changed if self._hub is None else self._spool_opened,
+                look=self._look if self._hub is None else self._keep_spool,
                 poll=self._prompts.poll,
                 failed=self._collection_failed,
                 failing=self._store_read.set,
@@ -204,6 +222,26 @@ class Runtime:
             end_run=self.end_run,
         ).decide
 
+    def _make_hub(self, spool: Path) -> Hub:
+        settings = self._placed
+        return Hub(
+            open_hub=lambda: self._forks.open(partial(open_store, settings)),
+            open_spool=lambda: self._forks.open(partial(open_spool_of, settings, spool)),
+            collector_of=lambda hub: hub_collector(hub, settings, self.plugins),
+            gate=self._gate,
+            owner=self._owner,
+            permit_s=settings.permit_s,
+            listeners=HubListeners(
+                ready=self._updater.wake,
+                changed=self._store_changed,
+                look=self._look,
+                poll=self._prompts.poll,
+                heard=self._decider.permit,
+                failing=self._store_read.set,
+                failed=partial(self._guard.record_failure, Kind.COLLECTION),
+            ),
+        )
+
     def begin_run(  # noqa: PLR0913  # the fields of its start
         self,
         name: object,
@@ -231,7 +269,8 @@ class Runtime:
                 another attempt at it.
             claim: The claim of the queued rollout that it works on.
         """
-        is_recorded = self._gate.passes and Part.COLLECTION not in self._pauses
+        is_taken = self._gate.passes and Part.COLLECTION not in self._pauses
+        is_recorded = is_taken and not self._spool_full
         handle = self._events.handle(
             name, key=key, session=session, parent=parent, host=host,
             epoch=self._gate.epoch, recorded=is_recorded, claim=claim,
@@ -243,6 +282,8 @@ class Runtime:
                         stamp = self._events.stamp()
                         self._inbox.put(self._events.step(handle, RunResume, resumed, **stamp))
                     self._inbox.put(self._events.run_start(handle, metadata, fields))
+                elif is_taken:
+                    self.count("runs_not_recorded_while_spool_full")
                 else:
                     why = "paused" if self._gate.passes else "held"
                     self._count_not_taken(f"runs_not_recorded_while_{why}")
@@ -300,6 +341,8 @@ class Runtime:
             self.count("events_malformed")
         elif Part.COLLECTION in self._pauses and isinstance(event, RunStart):
             self._inbox.leave_out(event)
+        elif self._spool_full and isinstance(event, RunStart):
+            self._inbox.leave_out(event, why="spool_full")
         else:
             return self._inbox.put(self._events.with_link(event))
         return False
@@ -345,13 +388,18 @@ class Runtime:
     def flush(self, timeout_s: object) -> bool:
         """Wait until all queued events are stored and every due update is in service.
 
-        ``False`` also while the gate holds: runs are not recorded then.
+        ``False`` also while the gate holds: runs are not recorded then. While the database is away
+        it is enough that events are in the spool.
         """
         until = time.monotonic() + (left := seconds(timeout_s))
         try:
             while self._inbox.flush(left, hopeless=self._writer.gives_up):
                 left = max(0.0, until - time.monotonic())
                 if not self._writer.kept_back:  # else its events have to be stored as well
+                    if self._hub is not None and not self._hub.flush(left):
+                        is_away = self._hub.away_since is not None
+                        return is_away and self._gate.passes  # what is here is safe
+                    left = max(0.0, until - time.monotonic())
                     return self._updater.run_due(left) and self._gate.passes
             return False
         finally:
@@ -364,7 +412,9 @@ class Runtime:
         within a second; if that takes more than half a second, the last status is returned.
         """
         is_old = self._is_stale or time.monotonic() - self._read_at >= FRESH_S
-        if is_old and not self._inbox.closed:
+        if is_old and self._hub is not None:
+            self._hub.read(self._refresh, SNAPSHOT_S)
+        elif is_old and not self._inbox.closed:
             self._inbox.mark(partial(self._writer.read, self._refresh))
             self._inbox.flush(SNAPSHOT_S, hopeless=self._writer.gives_up)
         return self.to_dict()
@@ -435,6 +485,8 @@ class Runtime:
         try:
             self._kill.start()
             self._inbox.start()
+            if self._hub is not None:
+                self._hub.start()
             self._updater.start()
             if self._killed is None:
                 self._store_read.wait(START_S)
@@ -482,13 +534,19 @@ class Runtime:
         if lost and is_first:
             waited_s = round(time.monotonic() - began, 3)
             logger().warning("events_unwritten", events=lost, waited_s=waited_s)
+        if self._hub is not None:
+            self._hub.close(max(0.0, until - time.monotonic()))
         ended = self._updater.close(max(0.0, until - time.monotonic()), break_off=at_exit)
         return ended and stored and not lost
 
     def _open_store(self) -> tuple[Store, Pipeline]:
         """Open the store for the writer; in its thread, like all up to ``_gate_changed``."""
         settings = self._placed
-        store = self._forks.open(partial(open_store, settings))
+        path = self._spool
+        open_ = partial(open_store, settings) if path is None else partial(
+            open_spool_of, settings, path
+        )  # fmt: skip
+        store: Store = self._forks.open(open_)
         sweep(settings.store.absolute().parent)
         if self._recorder is None and settings.record is not None:
             try:
@@ -505,6 +563,7 @@ class Runtime:
             on_unrecorded=self._count_unrecorded,
             pricer=self._pricer,
             on_left_out=partial(self.count, "fields_left_out"),
+            spools=path is not None,
         )
         return store, pipeline
 
@@ -526,14 +585,35 @@ class Runtime:
             self._prompts.refresh(store)
         if self._store_read.is_set:
             return
-        # The attempts of the newest runs, so that a retry gets decision ids of its own.
+        self._remember_attempts(store)
+        self._look(store, True)
+        self._refresh(store)
+        self._store_read.set()
+
+    def _remember_attempts(self, store: Store) -> None:
+        """Remember the newest runs' attempts, so that a retry gets decision ids of its own."""
         newest = RolloutQuery(descending=True, limit=REMEMBERED)  # an index leads there
         for rollout in store.rollouts.query(newest).rollouts:
             if rollout.host == OWN_HOST:
                 self._events.remember_attempts(rollout.run_id, rollout.attempt_count)
-        self._look(store, True)
-        self._refresh(store)
-        self._store_read.set()
+
+    def _spool_opened(self, store: Store, _topics: Collection[Topic]) -> None:
+        self._remember_attempts(store)
+
+    def _keep_spool(self, store: Store, _: bool) -> None:
+        """Forget what was sent long ago, or all that was sent if the spool is full."""
+        if not isinstance(store, Spool):
+            return
+        limit = self._placed.spool_max_mb * 1e6
+        store.forget_sent(before=time.time() - SENT_KEPT_S)
+        while (used := store.retention.size().used_bytes) >= limit:
+            if not store.forget_sent(before=math.inf):
+                break
+        was_full, self._spool_full = self._spool_full, used >= limit
+        if self._spool_full and not was_full:
+            logger().warning(
+                "spool_full", mb=self._placed.spool_max_mb, effect="new runs are not recorded"
+            )
 
     def _look(self, store: Store, keeps_house: bool) -> None:
         """Say in the store what stops us, and check what operators and the gate should know."""
@@ -559,6 +639,8 @@ class Runtime:
 
     def _close_parts(self) -> None:
         self._kill.stop()
+        if self._hub is not None:
+            self._hub.stop(EXIT_S)
         self._writer.close()
         self._prompts.close()
         leave_losses(self._placed.store, self._writer.lost_count())
@@ -627,6 +709,8 @@ class Runtime:
     def _update_failed(self, error: Exception) -> None:
         """Count the failure of an update, unless the store fails for all threads alike."""
         trouble = self._writer.trouble
+        if self._hub is not None and isinstance(error, StoreUnavailableError):
+            return  # the hub says when it is away
         if trouble.lacks_room(error):
             trouble.record_learner_failure(error)
         elif isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):

@@ -12,7 +12,7 @@ from sqlite3 import sqlite_version_info
 
 from tau_live.core.addresses import address_in, file_of
 from tau_live.core.errors import StoreUnavailableError, TauLiveError
-from tau_live.store.roles import Store
+from tau_live.store.roles import Spool, Store
 from tau_live.store.sql.connection import Connection
 from tau_live.store.sqlite.connection import OLDEST_SQLITE, Synchronous, connect
 from tau_live.store.sqlite.schema import APPLICATION_ID
@@ -87,6 +87,26 @@ def open_at(  # noqa: PLR0913  # all but the address by name
     return SqliteStore.open(
         path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only,
         traceless=traceless, key_file=key_file, copying=copying,
+    )  # fmt: skip
+
+
+def open_spool(
+    path: Path,
+    *,
+    synchronous: Synchronous = "normal",
+    busy_timeout_s: float = 5.0,
+    read_only: bool = False,
+    key_file: Path | None = None,
+) -> Spool:
+    """Open a spool; arguments as of ``open_at``.
+
+    Raises:
+        StoreUnavailableError: It cannot be opened, or is not a store.
+        StoreVersionError: It was written by a newer tau-live, or must be migrated first.
+    """
+    return Spool.open(
+        path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only,
+        key_file=key_file,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Records that only the store and its readers know."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -9,7 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from tau_live.core.errors import OddRowError
-from tau_live.core.records import Finite, Natural
+from tau_live.core.records import (
+    Attempt,
+    Decision,
+    Finite,
+    Natural,
+    Reward,
+    Rollout,
+    Span,
+)
 from tau_live.core.sanitize import JsonObject
 
 
@@ -395,3 +403,45 @@ class OddRows(NamedTuple):
     rows: list[OddRowError]
     counts: Mapping[str, int]
     complete: bool
+
+
+class RolloutCopy(NamedTuple):
+    """All that one store holds of a rollout, to be stored in another.
+
+    Attributes:
+        place: Its place among those that are to be sent.
+        changes: How often it was changed when the copy was made.
+        rollout_id: The rollout.
+        rollout: The rollout, which has ended; ``None`` where there are only rewards for it.
+        attempts: Its attempts, by number.
+        spans: Its recorded spans as they came, each with the ends that were reported.
+        decisions: Its decisions as they came.
+        arms: Its assignments: point, arm, share, and whether the host's choice agreed.
+        names: Its other ids.
+        rewards: Its rewards as they came.
+    """
+
+    place: int
+    changes: int
+    rollout_id: str
+    rollout: Rollout | None
+    attempts: Sequence[Attempt]
+    spans: Sequence[tuple[Span, int]]
+    decisions: Sequence[Decision]
+    arms: Sequence[Sequence[str | float | int | None]]
+    names: Sequence[str]
+    rewards: Sequence[Reward]
+
+
+class SpoolState(NamedTuple):
+    """What a spool still has to send.
+
+    Attributes:
+        unsent: How many rollouts, open ones too.
+        oldest_at: Epoch seconds of the oldest of them; ``None`` without any.
+        heard_at: Epoch seconds when the hub was last heard; ``None`` if it never was.
+    """
+
+    unsent: int
+    oldest_at: float | None
+    heard_at: float | None

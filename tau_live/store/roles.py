@@ -13,5 +13,6 @@ from tau_live.store.sql.batch import Batch
 from tau_live.store.sql.operations import Leases
 from tau_live.store.sql.retention import Retention
 from tau_live.store.sql.store import Store
+from tau_live.store.sqlite.spool import Spool
 
-__all__ = ["Batch", "Checkpoints", "Leases", "Retention", "Store"]
+__all__ = ["Batch", "Checkpoints", "Leases", "Retention", "Spool", "Store"]

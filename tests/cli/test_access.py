@@ -29,6 +29,7 @@ CHANGING = {
     },
     "replay": ["replay", __file__],
     "ingest": ["ingest", __file__],
+    "ship": ["ship"],
     "import-log": ["import-log", __file__],
     "learn": ["learn", "--once"],
     "restore": ["restore", __file__],

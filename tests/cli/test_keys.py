@@ -80,7 +80,7 @@ BENCH = {f"bench {verb}" for verb in (
     "publish", "archive", "gc", "index", "drill", "ops", "gate",
 )}  # fmt: skip
 ELSEWHERE = {
-    "dashboard", "otlp", "policy undo", "proxy", "report", "start", *BENCH,
+    "dashboard", "otlp", "policy undo", "proxy", "report", "ship", "start", *BENCH,
     *(key for key in KEYS if key.startswith("store ")),
     *(key for key in KEYS if key.startswith("experience ")),
 }  # fmt: skip

@@ -24,6 +24,9 @@ ROW_IDS = [row.name for row in SETTINGS]
 OTHER_VALUES = {
     "config": None,  # has tests of its own
     "store": ("x/y.sqlite", Path("x/y.sqlite")),
+    "spool": ("x/spool.sqlite", Path("x/spool.sqlite")),
+    "spool_max_mb": ("64", 64.0),
+    "permit_s": ("60", 60.0),
     "seed": ("7", 7),
     "update_interval": ("2", 2),
     "max_rollouts_per_update": ("9", 9),

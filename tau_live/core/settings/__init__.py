@@ -16,15 +16,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from tau_live.core.addresses import address_in, is_remote
 from tau_live.core.errors import SettingsError, suppress
 from tau_live.core.processes import FOLDER
 from tau_live.core.settings.kinds import (
+    AUTO,
     FILE_OF_URLS,
     FLAG,
     NAMES,
+    OFF,
     PATH,
     SHARE,
     SPAN,
+    SPOOL,
     STORE,
     TEXT,
     WORDS,
@@ -62,7 +66,7 @@ __all__ = [
     "SETTINGS", "Content", "DeclaredDecision", "DeclaredModel", "DeclaredPrice", "DeclaredReward",
     "Durability", "HardGateCost",
     "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
-    "folder_of", "here", "in_force", "place_paths", "switched_on", "value_text",
+    "folder_of", "here", "in_force", "place_paths", "spool_of", "switched_on", "value_text",
 ]  # fmt: skip
 
 
@@ -112,6 +116,18 @@ class Settings:
         "The store: one SQLite file, or the address of a PostgreSQL database.",
         alias=f"{PREFIX}STORE_SQLITE",
     )  # fmt: skip
+    spool: Path = setting(
+        AUTO, SPOOL,
+        "File in which agents keep what a database has yet to get; auto: where that is remote.",
+    )  # fmt: skip
+    spool_max_mb: float = setting(
+        1024.0,
+        number(above=0.0, most=1e9, expects="megabytes above 0 and at most 1e9"),
+        "Size of the spool in MB beyond which whole rollouts are dropped.",
+    )
+    permit_s: float = setting(
+        900.0, SECONDS, "How long a policy may decide without a word from the database."
+    )
     seed: int = setting(0, whole(least=0, most=2**63 - 1), "Seeds every random choice.")
     update_interval: int = setting(
         8, whole(least=1), "New rewarded rollouts that trigger an update."
@@ -413,6 +429,17 @@ def in_force(environ: Mapping[str, str]) -> Loaded:
     return Loaded(placed, loaded.sources, loaded.warnings)
 
 
+SPOOL_NAME = "spool.sqlite"
+
+
+def spool_of(settings: Settings) -> Path | None:
+    """Return the file of the spool; ``None`` without one, as with a store in a file."""
+    address = None if settings.spool == OFF else address_in(settings.store)
+    if address is None or (settings.spool == AUTO and not is_remote(address)):
+        return None
+    return settings.store.parent / SPOOL_NAME if settings.spool == AUTO else settings.spool
+
+
 def place_paths(settings: Settings, folder: Path | None = None) -> Settings:
     """Return the settings with absolute paths, which hold when the process changes its folder.
 
@@ -438,6 +465,7 @@ def place_paths(settings: Settings, folder: Path | None = None) -> Settings:
     return replace(
         settings,
         store=folder / settings.store,
+        spool=settings.spool if settings.spool in {AUTO, OFF} else folder / settings.spool,
         record=absolute(settings.record),
         kill_file=absolute(settings.kill_file),
         audit_key_file=absolute(settings.audit_key_file),

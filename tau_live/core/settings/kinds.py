@@ -200,6 +200,23 @@ STORE = Kind("a path, or postgresql://HOST/DATABASE", _parse_store)
 """A store: a path, or the address of a database, of which the path on this machine is returned."""
 
 
+OFF = Path("off")
+"""The spool that is none."""
+
+AUTO = Path("auto")
+"""The spool beside the file that holds an address on another machine."""
+
+_WORDS_OF_SPOOLS = {"off": OFF, "none": OFF, "auto": AUTO}
+
+
+def _spool(raw: object) -> Path | None:
+    return _WORDS_OF_SPOOLS.get(str(raw).strip().lower()) or _path(raw)
+
+
+SPOOL = checked_kind("a path, auto or off", _spool)
+"""The path of a spool, ``AUTO`` or ``OFF``."""
+
+
 def _span(raw: object) -> tuple[float, float] | None:
     parts = raw.strip().strip("[]").split(",") if isinstance(raw, str) else raw
     ends = [as_number(end) for end in parts] if isinstance(parts, list | tuple) else []

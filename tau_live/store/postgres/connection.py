@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import ClientCursor, ServerCursor, conninfo
 
+from tau_live.core.addresses import LOCAL
 from tau_live.core.errors import (
     StoreBusyError,
     StoreError,
@@ -32,9 +33,6 @@ from tau_live.store.postgres.schema import (
 )
 from tau_live.store.sql.columns import as_stored, into
 from tau_live.store.sql.connection import Connection, Parameters, Row, Value
-
-LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
-"""Hosts that are this machine."""
 
 BUSY = ("40001", "40P01", "55P03", "57014")
 """Errors of a transaction that was in another's way, or waited for too long for it."""

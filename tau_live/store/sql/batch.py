@@ -36,6 +36,7 @@ from tau_live.core.records import (
 )
 from tau_live.core.sanitize import Limits, plain
 from tau_live.rl.throttle import yield_between, yield_gil
+from tau_live.store.records import RolloutCopy
 from tau_live.store.sql.connection import (
     Connection,
     Parameters,
@@ -260,6 +261,43 @@ class Batch(AbstractContextManager["Batch"]):
         for reward in whole.rewards:
             self.add_reward(reward)
         return True
+
+    def take_in(self, copy: RolloutCopy) -> bool:
+        """Store what another store holds of a rollout; ``False`` if all of it is stored here.
+
+        Its times stay as they are, its places are given here. Rewards may be of any rollout. What
+        of it came before stays; a rollout that was enqueued here moves as its worker moves it.
+        """
+        changed = False
+        if copy.rollout is not None:
+            known = self._find(copy.rollout_id)
+            state = known or self._begin(copy.rollout)
+            self._take_rows(state, copy)
+            if known and copy.rollout.attempt_count >= known.rollout.attempt_count:
+                known.catch_up(copy.rollout)
+            changed = state.is_changed()
+            for name in copy.names:
+                self.add_name(name, copy.rollout_id)
+        kinds = {self.add_reward(reward) for reward in copy.rewards}
+        return changed or not kinds.isdisjoint({"new", "replaced"})
+
+    def _take_rows(self, state: RolloutState, copy: RolloutCopy) -> None:
+        """Add the rows of a copy that are not here to its rollout."""
+        if state.seq:
+            self.attempts(copy.rollout_id)  # loads all of them, and all spans
+            self.spans(copy.rollout_id)
+        state.take_attempts(copy.attempts)
+        state.take_spans(copy.spans)
+        for decision in copy.decisions:
+            if not self._has_decision(state, decision.attempt, decision.ordinal):
+                self.add_decision(decision, assigned=False)
+        state.take_arms(copy.arms)
+
+    def put_off(self, rollout_id: str, by_s: float) -> None:
+        """Let a rollout that waits for its reward wait longer."""
+        state = self._state(rollout_id)
+        if state.until is not None:
+            state.until += by_s
 
     def set_status(  # noqa: PLR0913  # keyword-only but for two
         self,

@@ -533,6 +533,60 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
                 self.assigned.add(point)
                 self.arms[point] = point, arm, prompt.share, None
 
+    def take_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Take over attempts of another store's copy; one that was enqueued here just ends."""
+        for attempt in attempts:
+            known = self.attempts.get(attempt.number)
+            if known is None:
+                self.begin_attempt(attempt)
+            elif self.rollout.queue is not None and known.status in OPEN:
+                end = attempt.ended_at or attempt.last_heartbeat_at
+                self._end_attempt(known, attempt.status, at=end, error=attempt.error_message)
+            elif self.rollout.queue is None and known != attempt:
+                self._set_attempt(attempt)
+
+    def take_spans(self, spans: Sequence[tuple[Span, int]]) -> None:
+        """Take over spans of another store's copy, each with the ends that were reported."""
+        for span, ends in spans:
+            key = span.attempt, span.span_id
+            known = self.spans.get(key)
+            if known is None or known.ends != ends or replace(known.span, seq=span.seq) != span:
+                self.spans[key] = SpanState(span, json_of(span.attributes), ends)
+                self.changed_spans[key] = None
+
+    def take_arms(self, arms: Sequence[Sequence[Value]]) -> None:
+        """Take over assignments of another store's copy: point, arm, share, agreed."""
+        for arm in arms:
+            point = str(arm[0])
+            if point not in self.assigned:
+                self.assigned.add(point)
+                self.arms[point] = arm
+
+    def catch_up(self, copy: Rollout) -> None:
+        """Take over the columns of another store's copy, which has ended.
+
+        What this store gave it stays. One that was enqueued here ends as its attempt did.
+        """
+        known = self.rollout
+        if known.queue is not None:
+            if known.status not in ROLLOUT_ENDS and copy.ended_at is not None:
+                self.move(
+                    copy.status, at=copy.ended_at, reason=copy.reason, error_type=copy.error_type,
+                    error_message=None, due_at=None,
+                )  # fmt: skip
+            return
+        fresh = RolloutState.begin(copy)
+        self.input, self.metadata = fresh.input, fresh.metadata
+        self.rollout = replace(
+            fresh.rollout, seq=known.seq, mode=known.mode, ready_seq=known.ready_seq,
+            total_reward=known.total_reward, run_reward=known.run_reward,
+        )  # fmt: skip
+
+    def is_changed(self) -> bool:
+        """Return whether anything of it is still to be written."""
+        rows = (self.changed_attempts, self.changed_spans, self.decisions, self.arms)
+        return not self.stored or any(rows) or bool(self.changes())
+
     def earn(self, total: float, *, run_reward: float | None, ready_seq: int | None) -> None:
         """Set its total reward, and its ``ready_seq`` if it gets one now."""
         if ready_seq is not None:

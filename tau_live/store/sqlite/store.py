@@ -11,6 +11,7 @@ Source:
 
 import os
 from pathlib import Path
+from typing import Self
 
 from tau_live.core import fault
 from tau_live.core.errors import suppress
@@ -56,7 +57,7 @@ class SqliteStore(Store):
         traceless: bool = False,
         key_file: Path | None = None,
         copying: bool = False,
-    ) -> "SqliteStore":
+    ) -> Self:
         """Open a store; see ``opening.open_at``.
 
         Args:

@@ -1,0 +1,217 @@
+"""A store on the host that keeps what a database, the hub, has yet to get.
+
+It is an ordinary store with one more table, which says of each rollout how often it was changed and
+up to which change it was sent. Triggers count, so that no writer can forget to.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+
+from tau_live.core import fault
+from tau_live.core.records import Attempt, Span
+from tau_live.store.records import RolloutCopy, SpoolState
+from tau_live.store.sql.connection import Row, json_of
+from tau_live.store.sql.retention import delete_rollouts
+from tau_live.store.sql.rows import (
+    ATTEMPT,
+    DECISION,
+    attempt_of,
+    decision_of,
+    reward_of,
+    rollout_of,
+    sound,
+    span_of,
+)
+from tau_live.store.sqlite.connection import SqliteConnection
+from tau_live.store.sqlite.store import SqliteStore
+
+CHANGED = """
+insert into outbox (rollout_id) {}
+on conflict (rollout_id) do update set changes = outbox.changes + 1
+"""
+
+OWN = CHANGED.format("select new.rollout_id where true")
+OWNED = CHANGED.format("select rollout_id from rollouts where seq = new.rollout_seq")
+
+WATCHED: Mapping[str, str] = {
+    "rollouts": OWN,
+    "attempts": OWNED,
+    "recorded_spans": OWNED,
+    "decisions": OWNED,
+    "arms": OWNED,
+    "names": OWNED,
+    "rewards": OWN,
+}
+"""The tables whose changes are counted, each with the statement that does."""
+
+OUTBOX: Sequence[str] = (
+    """
+    create table if not exists outbox (
+        seq integer primary key autoincrement,
+        rollout_id text not null unique,
+        changes integer not null default 1,
+        sent integer not null default 0,
+        sent_at real
+    ) strict
+    """,
+    "create index if not exists outbox_unsent on outbox (seq) where sent < changes",
+    "create index if not exists outbox_sent on outbox (sent_at) where sent_at is not null",
+    "create table if not exists heard (hub integer primary key, at real not null) strict",
+    *(
+        f"create trigger if not exists outbox_{table}_{event} after {event} on {table} "
+        f"begin {changed}; end"
+        for table, changed in WATCHED.items()
+        for event in ("insert", "update")
+    ),
+)
+"""What a spool has besides the tables of a store."""
+
+NEXT = """
+select outbox.seq as place, outbox.rollout_id as id, outbox.changes as changes, rollouts.*
+from outbox left join rollouts on rollouts.rollout_id = outbox.rollout_id
+where outbox.sent < outbox.changes and outbox.seq > :after
+and (rollouts.seq is null or rollouts.status in ('succeeded', 'failed', 'cancelled'))
+order by outbox.seq limit :limit
+"""
+
+MARK = """
+update outbox set sent = max(sent, ?), sent_at = ? where seq = ? and sent < ?
+"""
+
+SENT = """
+select rollouts.seq, outbox.rollout_id from outbox
+left join rollouts on rollouts.rollout_id = outbox.rollout_id
+where outbox.sent_at < :before and outbox.sent = outbox.changes
+order by outbox.sent_at limit :limit
+"""
+
+WAITING = """
+select count(*) as rollouts, min(coalesce(rollouts.ended_at, rollouts.started_at)) as oldest_at
+from outbox left join rollouts on rollouts.rollout_id = outbox.rollout_id
+where outbox.sent < outbox.changes
+"""
+
+SEQS = "(select value from json_each(?))"
+
+OWNED_BY = (
+    ("attempts", ATTEMPT),
+    ("recorded_spans", "*"),
+    ("decisions", DECISION.partition(", ")[2]),
+    ("arms", "point, arm, share, agreed"),
+    ("names", "name_id"),
+)
+"""The tables of what rollouts own, with the columns of a copy."""
+
+ORDERS: Mapping[str, str] = {"attempts": "number", "arms": "place", "names": "name_id"}
+"""By which column the rows of a rollout come in a table, unless it is ``seq``."""
+
+FORGOTTEN = 256
+"""How many rollouts are deleted in one transaction."""
+
+
+class Spool(SqliteStore):
+    """One open spool, for one thread."""
+
+    def __init__(self, connection: SqliteConnection) -> None:
+        super().__init__(connection)
+        if not connection.read_only:
+            with connection.begin():
+                for statement in OUTBOX:
+                    connection.change(statement)
+
+    def copies(self, *, limit: int, after: int = 0) -> list[RolloutCopy]:
+        """Return the next ended rollouts that are not sent as they are now, the oldest first.
+
+        Rewards of rollouts that are not here are copies without a rollout.
+
+        Args:
+            limit: The most copies.
+            after: The place of a copy; only those behind it are returned.
+        """
+        with self.reading():
+            rows = self._connection.rows(NEXT, {"limit": limit, "after": after})
+            ids = {row["seq"]: row["id"] for row in rows if row["seq"] is not None}
+            rewards = self._rewards([row["id"] for row in rows])
+            owned = {table: self._own_rows(table, columns, ids) for table, columns in OWNED_BY}
+        copies = []
+        for row in rows:
+            seq, id_ = row["seq"], row["id"]
+            own = {table: rows_of.get(seq, ()) for table, rows_of in owned.items()}
+            rollouts = [] if seq is None else sound([row], rollout_of)
+            if seq is not None and not rollouts:
+                continue
+            copies.append(
+                RolloutCopy(
+                    place=row["place"],
+                    changes=row["changes"],
+                    rollout_id=id_,
+                    rollout=rollouts[0] if rollouts else None,
+                    attempts=sound(own["attempts"], partial(_attempt, rollout_id=id_)),
+                    spans=sound(own["recorded_spans"], partial(_span, rollout_id=id_)),
+                    decisions=sound(own["decisions"], partial(decision_of, rollout_id=id_)),
+                    arms=[tuple(arm)[1:] for arm in own["arms"]],
+                    names=[name["name_id"] for name in own["names"]],
+                    rewards=sound(rewards.get(id_, ()), reward_of),
+                )
+            )
+        return copies
+
+    def mark_sent(self, copies: Iterable[RolloutCopy], *, now: float) -> None:
+        """Mark copies as sent; what was changed since they were made is still to be sent."""
+        rows = [(copy.changes, now, copy.place, copy.changes) for copy in copies]
+        with self.begin():
+            self._connection.change_many(MARK, rows)
+            fault.point("ship.marked")
+
+    def state(self) -> SpoolState:
+        """Return how much the hub has yet to get, and when it was last heard."""
+        [row] = self._connection.rows(WAITING)
+        heard = self._connection.row("select at from heard")
+        return SpoolState(row["rollouts"], row["oldest_at"], None if heard is None else heard["at"])
+
+    def note_heard(self, at: float) -> None:
+        """Record that the hub was heard at a time, in epoch seconds."""
+        self._connection.change(
+            "insert into heard (hub, at) values (1, ?) on conflict (hub) do update set "
+            "at = max(heard.at, excluded.at)",
+            (at,),
+        )
+
+    def forget_sent(self, *, before: float, limit: int = FORGOTTEN) -> int:
+        """Delete what was sent before a time, in epoch seconds; return how many rollouts."""
+        rows = self._connection.rows(SENT, {"before": before, "limit": limit})
+        if not rows:
+            return 0
+        with self.begin():
+            rows = self._connection.rows(SENT, {"before": before, "limit": limit})
+            delete_rollouts(self._connection, self.seals, rows)
+            ids = [(row["rollout_id"],) for row in rows]
+            self._connection.change_many("delete from outbox where rollout_id = ?", ids)
+        return len(rows)
+
+    def _own_rows(self, table: str, columns: str, ids: Iterable[int]) -> Mapping[int, list[Row]]:
+        """Return the rows that rollouts have in a table, by rollout, as they came."""
+        order = ORDERS.get(table, "seq")
+        rows = self._connection.rows(
+            f"select rollout_seq, {columns} from {table} where rollout_seq in {SEQS} "
+            f"order by rollout_seq, {order}",
+            (json_of([*ids]),),
+        )
+        return {seq: [*own] for seq, own in groupby(rows, key=itemgetter(0))}
+
+    def _rewards(self, ids: Sequence[str]) -> Mapping[str, list[Row]]:
+        rows = self._connection.rows(
+            f"select * from rewards where rollout_id in {SEQS} order by rollout_id, seq",
+            (json_of(ids),),
+        )
+        return {id_: [*own] for id_, own in groupby(rows, key=itemgetter("rollout_id"))}
+
+
+def _attempt(row: Row, rollout_id: str) -> Attempt:
+    return attempt_of(tuple(row)[1:], rollout_id)
+
+
+def _span(row: Row, rollout_id: str) -> tuple[Span, int]:
+    return span_of(row, rollout_id), int(row["reported"])

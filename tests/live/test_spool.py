@@ -1,0 +1,256 @@
+"""Hosts that record into a spool while their database is away: nothing is lost, nothing twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tau_live.core.records import RolloutQuery, RolloutStatus
+from tau_live.store.opening import open_at
+from tau_live.store.roles import Store
+from tests.cli.test_keys import undocumented
+from tests.live.running import DEADLINE_S, environ, until
+from tests.postgres import Server, needs_postgres
+
+pytestmark = [needs_postgres, pytest.mark.slow]
+
+AGENT = """
+import json, sys, time
+import tau_live
+
+name, seconds, flush_s = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+late, number, end = [], 0, time.monotonic() + seconds
+while time.monotonic() < end:
+    with tau_live.run("answer", key=f"{name}-{number}") as run:
+        began = time.perf_counter()
+        choice = run.decide("model", ["small", "large"], context={"n": number % 2}, default="small")
+        took_ms = (time.perf_counter() - began) * 1e3
+        value = float((choice.option == "large") == (number % 2 == 0))
+        if number % 3:
+            run.reward(value)
+        else:
+            late.append((run, value))
+    if len(late) > 5:
+        before, earned = late.pop(0)
+        before.reward(earned)
+    print(json.dumps([run.id, choice.option, choice.source, value, took_ms]), flush=True)
+    number += 1
+    time.sleep(0.002)
+for before, earned in late:
+    before.reward(earned)
+print(tau_live.flush(flush_s), flush=True)
+sys.stdin.read()
+"""
+
+
+SHIP = """
+import runpy, sys
+from tests.faults import arming
+
+with arming.arm(sys.argv.pop(), arming.crash):
+    runpy.run_module("tau_live.cli", run_name="__main__")
+"""
+
+
+class Host:
+    """A host with a spool of its own, which several agents share."""
+
+    def __init__(self, folder: Path, address: str, **more: str) -> None:
+        self.folder = folder
+        self.spool = folder / "spool.sqlite"
+        self.environ = {
+            **environ(Path()),
+            "TAU_LIVE_RL_STORE": address,
+            "TAU_LIVE_RL_SPOOL": str(self.spool),
+            "TAU_LIVE_RL_UPDATE_INTERVAL": "1000000",  # flush waits for what is due
+            "TAU_LIVE_RL_MAX_ROLLOUTS_PER_UPDATE": "1000000",
+            "XDG_STATE_HOME": str(folder),
+            **more,
+        }
+
+    @contextmanager
+    def agent(self, name: str, seconds: float, flush_s: float) -> Iterator["Agent"]:
+        """Start an agent that works for some seconds, flushes, and waits for its input to end."""
+        agent = Agent(self, name, seconds, flush_s)
+        try:
+            yield agent
+        finally:
+            agent.end()
+
+    def cli(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return self.run("-m", "tau_live.cli", *arguments)
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, *arguments],
+            env=self.environ, capture_output=True, text=True, check=False, timeout=120.0,
+        )  # fmt: skip
+
+
+class Agent:
+    """An agent of a host, which writes into files, so that nobody has to read meanwhile."""
+
+    def __init__(self, host: Host, name: str, seconds: float, flush_s: float) -> None:
+        self._out, self._log = host.folder / f"{name}.out", host.folder / f"{name}.log"
+        command = [sys.executable, "-c", AGENT, name, str(seconds), str(flush_s)]
+        with self._out.open("w") as out, self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, env=host.environ, stdin=subprocess.PIPE, stdout=out, stderr=log
+            )
+
+    def runs(self) -> tuple[list[list[object]], str]:
+        """Return what it printed of each run, and what its flush returned."""
+        until(lambda: self._lines()[-1:] in (["True"], ["False"]), deadline_s=90.0)
+        *runs, flushed = self._lines()
+        return [json.loads(text) for text in runs], flushed
+
+    def log(self) -> str:
+        """Return what it has logged, once it has ended as it should."""
+        assert self.end() == 0
+        return self._log.read_text()
+
+    def end(self) -> int:
+        """End its input, and return how it ended."""
+        self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode
+
+    def _lines(self) -> list[str]:
+        return self._out.read_text().split("\n")[:-1]
+
+
+@pytest.fixture
+def own() -> Iterator[Server]:
+    own = Server()
+    try:
+        yield own
+    finally:
+        own.remove()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def differences(hub: Store, runs: list[list[object]]) -> list[str]:
+    """Return what the hub has otherwise than hosts said of their runs."""
+    stored = {row.rollout_id: row for row in hub.rollouts.query(RolloutQuery(limit=None)).rollouts}
+    found = [f"{len(stored)} rollouts, {len(runs)} runs"] if len(stored) != len(runs) else []
+    for id_, choice, _source, value, _ in runs:
+        rollout = stored.get(str(id_))
+        if rollout is None or rollout.status is not RolloutStatus.SUCCEEDED:
+            found.append(f"{id_}: {rollout}")
+            continue
+        decisions = [each.applied for each in hub.decisions.decisions(rollout.rollout_id)]
+        rewards = [each.value for each in hub.rewards.rewards(rollout.rollout_id)]
+        if (decisions, rewards, rollout.total_reward) != ([choice], [value], value):
+            found.append(f"{id_}: {choice} {value}: {decisions} {rewards} {rollout.total_reward}")
+    return found
+
+
+def test_nothing_is_lost_or_twice_while_the_server_is_away_under_load(
+    home: Path, own: Server
+) -> None:
+    address = own.new_database()
+    host = Host(home, address, TAU_LIVE_RL_PERMIT_S="3", TAU_LIVE_RL_DECIDE_DEADLINE_MS="1000")
+    with host.agent("a", 14.0, 60.0) as first, host.agent("b", 14.0, 60.0) as second:
+        pause(3.0)
+        own.stop("immediate")
+        pause(6.0)
+        own.start()
+        runs, flushed = first.runs()
+        others, flushed_too = second.runs()
+        log = first.log() + second.log()
+    with closing(open_at(address)) as hub:
+        different = differences(hub, [*runs, *others])
+        reasons = {
+            decision.why_not
+            for rollout in hub.rollouts.query(RolloutQuery(limit=None)).rollouts
+            for decision in hub.decisions.decisions(rollout.rollout_id)
+        }
+    took_ms = sorted(float(str(run[4])) for run in [*runs, *others])
+    sources = [str(run[2]) for run in runs]
+
+    median_ms, p99_ms = took_ms[len(took_ms) // 2], took_ms[len(took_ms) * 99 // 100]
+    print(f"{len(took_ms)} decisions: p50 {median_ms:.2f}, p99 {p99_ms:.2f}, {took_ms[-1]:.1f} ms")
+    assert (flushed, flushed_too, different) == ("True", "True", [])
+    assert {"permit_over", None} <= reasons
+    assert sources.count("default") > 20 < sources.count("policy")
+    assert sources[-1] == "policy"  # the server is back
+    assert (log.count("'hub_away'"), log.count("'hub_back'")) == (2, 2)
+    assert p99_ms < 50.0
+
+
+def pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def test_what_a_killed_host_had_recorded_is_shipped_by_hand(home: Path, own: Server) -> None:
+    address = own.new_database()
+    host = Host(home, address)
+    own.stop("immediate")
+    with host.agent("a", 2.0, 30.0) as agent:
+        runs, flushed = agent.runs()
+        os.kill(agent.process.pid, signal.SIGKILL)
+    away = host.cli("ship", "--json")
+    own.start()
+    shipped = json.loads(host.cli("ship", "--json").stdout)
+    again = json.loads(host.cli("ship", "--json").stdout)
+    with closing(open_at(address)) as hub:
+        different = differences(hub, runs)
+
+    assert flushed == "True"
+    assert {str(run[2]) for run in runs} == {"default"}
+    assert (away.returncode, "Traceback" in away.stderr) == (1, False)
+    assert (shipped["shipped"], shipped["unsent"], shipped["refused"]) == (len(runs), 0, 0)
+    assert (again["shipped"], different) == (0, [])
+
+
+@pytest.mark.parametrize("point", ["ship.read", "ship.stored", "ship.marked", "store.commit"])
+def test_a_shipper_that_is_killed_leaves_nothing_behind_and_sends_nothing_twice(
+    home: Path, own: Server, point: str
+) -> None:
+    address = own.new_database()
+    host = Host(home, address)
+    own.stop("immediate")
+    with host.agent("a", 1.0, 30.0) as agent:
+        runs, _ = agent.runs()
+        os.kill(agent.process.pid, signal.SIGKILL)
+    own.start()
+    killed = host.run("-c", SHIP, "ship", point)
+    shipped = host.cli("ship", "--json")
+    with closing(open_at(address)) as hub:
+        different = differences(hub, runs)
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert undocumented("ship", json.loads(shipped.stdout)) == (set(), set())
+    assert different == []
+
+
+def test_a_full_spool_drops_whole_runs_and_counts_them(home: Path, own: Server) -> None:
+    address = own.new_database()
+    host = Host(home, address, TAU_LIVE_RL_SPOOL_MAX_MB="1", TAU_LIVE_RL_PERMIT_S="1")
+    own.stop("immediate")
+    with host.agent("a", 14.0, 60.0) as agent:
+        time.sleep(8.0)
+        own.start()
+        runs, flushed = agent.runs()
+        log = agent.log()
+    with closing(open_at(address)) as hub:
+        stored = {each.rollout_id for each in hub.rollouts.query(RolloutQuery(limit=None)).rollouts}
+        different = differences(hub, [run for run in runs if run[0] in stored])
+        dropped = hub.counters.counts()["runs_not_recorded_while_spool_full"]
+
+    print(f"{len(runs)} runs: {len(stored)} stored, {dropped} dropped")
+    assert (flushed, different, log.count("'spool_full'")) == ("True", [], 1)
+    assert len(runs) == len(stored) + dropped
+    assert dropped > 50
+    assert runs[-1][0] in stored  # there is room again
