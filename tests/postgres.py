@@ -3,9 +3,11 @@
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -90,6 +92,25 @@ class Server:
     def stop(self, how: str = "immediate") -> None:
         """Stop it; ``immediate`` is as if it were killed."""
         self.run("pg_ctl", "stop", "--mode", how)
+
+    def hang(self) -> None:
+        """Stop all of its processes where they are, until ``go_on``; nothing is refused."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        main = int((self.data / "postmaster.pid").read_text().split()[0])
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                pid, parent = (
+                    int(stat.parent.name),
+                    int(stat.read_text().rpartition(")")[2].split()[1]),
+                )
+                if main in {pid, parent}:
+                    os.kill(pid, number)
 
     def remove(self) -> None:
         """Stop it and remove its folder."""

@@ -55,6 +55,7 @@ NUMBER = """
     usd usd_reserved made_at temperature
     advantage agreement at before began_at confidence cost cost_multiplier created_at difference
     effective_sample_size ended_at entropy estimate expected exposure high information
+    reaches_within_s oldest_at heard_at
     interval_s largest_weight last_heartbeat_at latency_us lines_per_s logged lower low mb mean
     mean_total_loss mean_weight median observed_approx_kl option_share place probability propensity
     control_share margin median_days ninetieth ninetieth_days spread

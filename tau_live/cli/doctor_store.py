@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tau_live.boot.attachments import Attachment, attachments
 from tau_live.boot.hosts import HostState, Standing
 from tau_live.cli.doctor_mistakes import FAIL, OK, WARN, Check, mistake
 from tau_live.cli.output import ago, number, seconds, since
+from tau_live.cli.status import spool_text
 from tau_live.core.errors import StoreBusyError, StoreDamagedError, TauLiveError
 from tau_live.core.memory_holds import memory_holds
 from tau_live.core.reasons import FOREIGN_DEFAULT, QUEUE_FULL, RERUNS, lost_events
@@ -33,6 +35,7 @@ from tau_live.operate.status import (
     rewards_seen,
     rollouts_by_status,
     silent_processes,
+    spool_status,
 )
 from tau_live.operate.stops import (
     disabled_plugins,
@@ -92,6 +95,7 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
         yield mistake("store-unwritable", problem)._replace(advice=advice)
         return
     yield _kill_switch(file, settings, now=now)
+    yield from _spool(file, settings, now=now)
     yield from _file(file)
     yield from _place(file)
     with ExitStack() as stack:
@@ -112,6 +116,13 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
         yield from _prompts(file, settings)
         if not limits_of(settings):
             yield from _without_limits(file)
+
+
+def _spool(file: Path, settings: Settings | None, *, now: float) -> Iterator[Check]:
+    """Yield what the spool of this host has yet to send, if there is one."""
+    spool = None if settings is None else spool_status(replace(settings, store=file))
+    if spool is not None:
+        yield Check("spool", OK, spool_text(spool, now=now))
 
 
 def _prompts(file: Path, settings: Settings) -> Iterator[Check]:

@@ -26,6 +26,7 @@ from tau_live.cli.output import (
     print_json,
     printable,
     records_of,
+    seconds,
     status_text,
     suggest,
     table_of,
@@ -35,7 +36,7 @@ from tau_live.core.gate import GateEntry, GateRow, HoldReason
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.memory_holds import MemoryHold, memory_holds
 from tau_live.core.records import AuditEntry
-from tau_live.core.settings import Settings
+from tau_live.core.settings import Settings, reach_s
 from tau_live.operate.stops import Stop, ended_by, killed_of
 from tau_live.store.lean import CHECK_S
 from tau_live.store.roles import Store
@@ -81,9 +82,10 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
         damage = store.damage(deadline=time.monotonic() + CHECK_S)
     if as_json:
         changed = {"since": row.since or None, "kill_switch": killed, "held_in_memory": holds}
-        print_json({**asdict(row), **changed})
+        print_json({**asdict(row), **changed, "reaches_within_s": reach_s(settings)})
     else:
-        print_all(facts_of(_facts(row, killed, newest, holds, now=time.time())))
+        facts = _facts(row, killed, newest, holds, now=time.time())
+        print_all(facts_of([*facts, *_reach(reach_s(settings))]))
     if damage:
         raise StoreDamagedError(f"store '{settings.store}' is damaged: {damage}")
     ctx.exit(0 if row.state == "pass" and killed is None and not holds else 3)
@@ -180,6 +182,13 @@ def log(path: Path | None, as_json: bool, limit: int) -> None:
         print_all(fitting(table_of(columns, rows), records_of(columns, rows)))
     else:
         click.echo("the gate has never changed")
+
+
+def _reach(within_s: float) -> list[tuple[str, object]]:
+    """Return when a hold reaches hosts that do not hear the database, if there may be any."""
+    if within_s <= 1.0:
+        return []
+    return [("reaches", f"hosts in 1 s; one without the database within {seconds(within_s)}")]
 
 
 def reset_gate(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:

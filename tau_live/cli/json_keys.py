@@ -490,6 +490,7 @@ STATUS: Keys = {
     **_under("monitors.*.", FIGURES),
     **_under("trials.*.", TRIAL),
     **_under("prompts.*.", PROMPT),
+    "spool**": "what the spool of this host has yet to send; null without one",
     "retention.days": "TAU_LIVE_RL_RETENTION_DAYS; null if unset",
     "retention.rollouts": "TAU_LIVE_RL_RETENTION_ROLLOUTS; null if unset",
     "retention.mb": "TAU_LIVE_RL_RETENTION_MB; null if unset",
@@ -819,6 +820,7 @@ KEYS: Mapping[str, Keys] = {
         "revision": "grows with every change",
         "kill_switch**": KILLED,
         "held_in_memory**": HELD_IN_MEMORY,
+        "reaches_within_s": "seconds in which a hold reaches every process, at the latest",
     },
     "gate hold": {
         "state": "hold",

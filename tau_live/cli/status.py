@@ -45,6 +45,7 @@ from tau_live.operate.records import (
     RetentionStatus,
     RewardsMissing,
     ServingVersion,
+    SpoolStatus,
     Status,
 )
 from tau_live.operate.report.facts import Answer, Mean, Stretch
@@ -124,6 +125,7 @@ def details(status: Status, *, now: float) -> list[Fact]:
             for version, prompt in status.prompts.items()
         ),
         ("retention", _retention_text(status.retention)),
+        ("spool", spool_text(status.spool, now=now) if status.spool else None),
         ("counters", _counts_text(status.counters) or "none"),
         *(
             (
@@ -180,6 +182,13 @@ def _mean_text(reward: MeanReward) -> str | None:
     return (
         text if reward.first is None else f"{text}, {number(reward.first)} (the first {reward.of})"
     )
+
+
+def spool_text(spool: SpoolStatus, *, now: float) -> str:
+    """Return what the spool of this host has yet to send, in words."""
+    oldest = f", the oldest of {ago(spool.oldest_at, now=now)}" if spool.oldest_at else ""
+    heard = f"heard {ago(spool.heard_at, now=now)}" if spool.heard_at else "never heard"
+    return f"{number(spool.unsent)} rollouts to be sent{oldest}; the database was {heard}"
 
 
 def _retention_text(retention: RetentionStatus) -> str:

@@ -146,6 +146,20 @@ class RetentionStatus(msgspec.Struct, frozen=True, kw_only=True):
     kept: Kept = Kept()
 
 
+class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the spool of this host has yet to send.
+
+    Attributes:
+        unsent: How many rollouts, open ones too.
+        oldest_at: Epoch seconds of the oldest of them; ``None`` without any.
+        heard_at: Epoch seconds when an agent here last heard the database; ``None`` if none did.
+    """
+
+    unsent: int
+    oldest_at: float | None
+    heard_at: float | None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a store; ``alert_facts`` gives no more of it than alerts need.
 
@@ -176,6 +190,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         trials: The comparisons with the control, by point.
         prompts: The prompts that are or were on trial, by prompt version.
         retention: The limits of retention, and what exceeds them.
+        spool: What the spool of this host has yet to send; ``None`` where there is none.
         counters: The counters, by name.
         counters_grew: When each counter of drops last grew; ``None`` since the last check.
         plugins_disabled: The plugins that a process no longer calls.
@@ -210,6 +225,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     trials: Mapping[str, TrialStatus] = msgspec.field(default_factory=dict)
     prompts: Mapping[str, PromptStatus] = msgspec.field(default_factory=dict)
     retention: RetentionStatus = RetentionStatus()
+    spool: SpoolStatus | None = None
     counters: Mapping[str, int] = msgspec.field(default_factory=dict)
     counters_grew: Mapping[str, float | None] = msgspec.field(default_factory=dict)
     plugins_disabled: Sequence[DisabledPlugin] = ()

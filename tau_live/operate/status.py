@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
-from tau_live.core.errors import OddRowError, UnknownError
+from tau_live.core.errors import OddRowError, StoreError, UnknownError
 from tau_live.core.files import write_whole
 from tau_live.core.gate import GateRow
 from tau_live.core.memory_holds import memory_holds
@@ -16,7 +17,7 @@ from tau_live.core.prompts import prompt_of_trial
 from tau_live.core.reasons import CRITIC_ONLY, LEFT_OUT, UNWRITTEN, WhyNot
 from tau_live.core.records import InService, RolloutStatus
 from tau_live.core.reward_rules import SOURCE as SAFETY
-from tau_live.core.settings import Settings
+from tau_live.core.settings import Settings, spool_of
 from tau_live.learn.learner import CATCH_UP_FACTOR, LEASE, report_of
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.learn.promotion.outcomes import agreements
@@ -32,12 +33,14 @@ from tau_live.operate.records import (
     RewardSpan,
     RewardsSeen,
     ServingVersion,
+    SpoolStatus,
     Status,
 )
 from tau_live.operate.stops import disabled_plugins, killed_of, pauses_by_part
 from tau_live.record.archive import MB, excess, limits_of
 from tau_live.record.rewards import totals_within
 from tau_live.record.shutdown import losses_left
+from tau_live.store.opening import open_spool
 from tau_live.store.roles import Store
 
 REWARDS = 100
@@ -45,6 +48,16 @@ SEEN = 256
 COUNTED = 10_000
 """The limit of counts that may be large, because the status is made after each update."""
 ENDS = (RolloutStatus.SUCCEEDED, RolloutStatus.FAILED, RolloutStatus.CANCELLED)
+
+
+def spool_status(settings: Settings) -> SpoolStatus | None:
+    """Return what the spool of this host has yet to send; ``None`` if it cannot be read."""
+    path = spool_of(settings)
+    if path is None or not path.is_file():
+        return None
+    with suppress(StoreError), closing(open_spool(path, read_only=True)) as spool:
+        return SpoolStatus(**spool.state()._asdict())
+    return None
 
 
 def status_of(
@@ -95,6 +108,7 @@ def status_of(
         },
         prompts=prompt_statuses(store, settings, now=now),
         retention=_retention(store, settings, now=now),
+        spool=spool_status(settings),
         processes=attached_processes(store),
         silent=silent_processes(store),
         learner=now_learning(store),

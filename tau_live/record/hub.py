@@ -23,6 +23,9 @@ from tau_live.store.records import SpoolState, Topic
 from tau_live.store.roles import Spool, Store
 
 TICK_S = 0.2
+SILENT_S = 5.0
+"""A hub that has not answered for so long counts as away, although no call has failed."""
+
 RETRY_S = 0.5
 LONGEST_RETRY_S = 5.0
 HEARTBEAT_S = 5.0
@@ -113,9 +116,16 @@ class Hub:
         self._wake, self._over = Latch(), Latch()
         self._until = float("inf")
         self._closing: bool = False
+        self._heard_at = time.monotonic()
         self.away_since: float | None = None
         self.state = SpoolState(0, None, None)
         self._thread = threading.Thread(target=self._loop, name="tau-live-hub", daemon=True)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the hub cannot be reached, or has long been silent."""
+        is_silent = time.monotonic() - self._heard_at > SILENT_S
+        return self.away_since is not None or is_silent
 
     def start(self) -> None:
         """Start the thread."""
@@ -150,7 +160,7 @@ class Hub:
         self._requests.append((reader, done))
         self._wake.set()
         while not done.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until or self.away_since is not None or self._ship_failed:
+            if time.monotonic() >= until or self.is_away or self._ship_failed:
                 break
         return done.is_set
 
@@ -216,7 +226,8 @@ class Hub:
             self._listeners.changed(hub, self._stale)
             self._stale = frozenset()
         self._listeners.poll(hub)
-        self._listeners.heard(time.monotonic() + self._permit_s)
+        self._heard_at = time.monotonic()
+        self._listeners.heard(self._heard_at + self._permit_s)
 
     def _lose(self, error: StoreError) -> None:
         """Note that the hub cannot be reached; logged once."""
@@ -283,12 +294,12 @@ class Hub:
     def _ship(self, hub: Store, spool: Spool, *, hurried: bool) -> None:
         """Send batches until none is left, or it is time to look again."""
         began = time.monotonic()
-        collector = self._collector or self._collector_of(hub)
-        while copies := spool.copies(limit=BATCH):
+        shipper = Shipper(spool, hub, self._collector or self._collector_of(hub))
+        while (copies := shipper.next_copies()) is not None:
             if not spool.leases.acquire(SHIPPING, self._owner, ttl_s=SHIPPING_TTL_S):
                 return
             start = time.monotonic()
-            if Shipper(spool, hub, collector).ship(copies).ready:
+            if shipper.ship(copies).ready:
                 self._listeners.ready()
             self._is_old = self._is_old and len(copies) == BATCH
             now = time.monotonic()

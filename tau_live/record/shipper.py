@@ -50,6 +50,11 @@ class Shipper:
         self._hub = hub
         self._collector = collector
 
+    def next_copies(self) -> list[RolloutCopy] | None:
+        """Return what is to be sent next, empty where only counters are; ``None`` if nothing."""
+        copies = self._spool.copies(limit=BATCH)
+        return copies if copies or any(self._spool.counters.counts().values()) else None
+
     def ship(self, copies: Sequence[RolloutCopy]) -> Shipped:
         """Send copies from the spool, and its counters, and mark them as sent.
 
@@ -77,7 +82,9 @@ class Shipper:
     ) -> Applied:
         try:
             with self._hub.begin():
-                applied = self._collector.take_in(copies, now=now)
+                applied = Applied(0, 0)
+                if copies:
+                    applied = self._collector.take_in(copies, now=now)
                 if counts:
                     self._hub.counters.add(counts)
         except BaseException:

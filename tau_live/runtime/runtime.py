@@ -14,6 +14,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -56,7 +57,6 @@ from tau_live.operate.access import store_waiting
 from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
 from tau_live.operate.stops import KillWatch, Notices, Stop, kill_file, pauses_by_part
-from tau_live.record.hub import Hub, HubListeners
 from tau_live.record.inbox import Inbox
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.recording import Recorder
@@ -75,6 +75,9 @@ from tau_live.runtime.builtin_plugins import adopt, load_plugins
 from tau_live.store.forks import Forks
 from tau_live.store.records import Topic
 from tau_live.store.roles import Spool, Store
+
+if TYPE_CHECKING:
+    from tau_live.record.hub import Hub
 
 START_S = 5.0
 """How long a start waits at most for the store to be open and the policies to be loaded."""
@@ -222,7 +225,9 @@ class Runtime:
             end_run=self.end_run,
         ).decide
 
-    def _make_hub(self, spool: Path) -> Hub:
+    def _make_hub(self, spool: Path) -> "Hub":
+        from tau_live.record.hub import Hub, HubListeners  # few need it: 2 ms
+
         settings = self._placed
         return Hub(
             open_hub=lambda: self._forks.open(partial(open_store, settings)),
@@ -397,8 +402,7 @@ class Runtime:
                 left = max(0.0, until - time.monotonic())
                 if not self._writer.kept_back:  # else its events have to be stored as well
                     if self._hub is not None and not self._hub.flush(left):
-                        is_away = self._hub.away_since is not None
-                        return is_away and self._gate.passes  # what is here is safe
+                        return self._hub.is_away and self._gate.passes  # what is here is safe
                     left = max(0.0, until - time.monotonic())
                     return self._updater.run_due(left) and self._gate.passes
             return False

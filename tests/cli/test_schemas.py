@@ -92,7 +92,7 @@ def test_what_is_missing_or_of_another_type_is_found() -> None:
 
     found = faults("gate show", wrong)
 
-    assert len(found) == 3  # and the revision is not there
+    assert len(found) == 4  # two keys are not there
 
 
 def test_a_key_that_is_new_is_no_fault() -> None:

@@ -254,3 +254,44 @@ def test_a_full_spool_drops_whole_runs_and_counts_them(home: Path, own: Server) 
     assert len(runs) == len(stored) + dropped
     assert dropped > 50
     assert runs[-1][0] in stored  # there is room again
+
+
+def test_a_server_that_hangs_blocks_neither_decisions_nor_the_end(home: Path, own: Server) -> None:
+    address = own.new_database()
+    host = Host(home, address, TAU_LIVE_RL_PERMIT_S="2")
+    with host.agent("a", 8.0, 10.0) as agent:
+        time.sleep(3.0)
+        own.hang()
+        runs, flushed = agent.runs()
+        began = time.monotonic()
+        agent.end()
+        ended_s = time.monotonic() - began
+        own.go_on()
+    shipped = json.loads(host.cli("ship", "--json").stdout)
+    with closing(open_at(address)) as hub:
+        different = differences(hub, runs)
+
+    assert (flushed, different, shipped["unsent"]) == ("True", [], 0)
+    assert (runs[-1][2], ended_s < 15.0) == ("default", True)
+
+
+def test_commands_say_what_the_spool_has_and_how_late_a_hold_may_come(
+    home: Path, own: Server
+) -> None:
+    address = own.new_database()
+    host = Host(home, address)
+    with host.agent("a", 1.0, 30.0) as agent:
+        runs, _ = agent.runs()
+        own.stop("immediate")
+        os.kill(agent.process.pid, signal.SIGKILL)
+    away = host.cli("doctor", "--json")
+    own.start()
+    status, gate = (json.loads(host.cli(name, "--json").stdout) for name in ("status", "gate"))
+    words = host.cli("gate").stdout
+    [check] = [each for each in json.loads(away.stdout)["checks"] if each["check"] == "spool"]
+
+    assert "0 rollouts to be sent" in check["found"], check
+    assert (status["spool"]["unsent"], status["spool"]["oldest_at"]) == (0, None)
+    assert abs(status["spool"]["heard_at"] - time.time()) < 120.0
+    assert (status["rollouts"]["succeeded"], gate["reaches_within_s"]) == (len(runs), 900.0)
+    assert "one without the database within 15" in words

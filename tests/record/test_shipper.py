@@ -224,6 +224,7 @@ def test_counters_of_the_spool_become_those_of_the_hub() -> None:
         spool.counters.add({"dropped_queue_full": 3})
         ship_all(spool, hub)
         spool.counters.add({"dropped_queue_full": 2})
+        assert Shipper(spool, hub, collector_of(hub)).next_copies() == []
         ship(spool, hub)
 
         assert hub.counters.counts()["dropped_queue_full"] == 5

@@ -66,7 +66,8 @@ __all__ = [
     "SETTINGS", "Content", "DeclaredDecision", "DeclaredModel", "DeclaredPrice", "DeclaredReward",
     "Durability", "HardGateCost",
     "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
-    "folder_of", "here", "in_force", "place_paths", "spool_of", "switched_on", "value_text",
+    "folder_of", "here", "in_force", "place_paths", "reach_s", "spool_of", "switched_on",
+    "value_text",
 ]  # fmt: skip
 
 
@@ -438,6 +439,12 @@ def spool_of(settings: Settings) -> Path | None:
     if address is None or (settings.spool == AUTO and not is_remote(address)):
         return None
     return settings.store.parent / SPOOL_NAME if settings.spool == AUTO else settings.spool
+
+
+def reach_s(settings: Settings) -> float:
+    """Return the seconds in which a hold reaches every process, at the latest."""
+    spools = settings.spool != OFF and address_in(settings.store) is not None
+    return max(1.0, settings.permit_s) if spools else 1.0
 
 
 def place_paths(settings: Settings, folder: Path | None = None) -> Settings:

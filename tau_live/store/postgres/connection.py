@@ -34,6 +34,15 @@ from tau_live.store.postgres.schema import (
 from tau_live.store.sql.columns import as_stored, into
 from tau_live.store.sql.connection import Connection, Parameters, Row, Value
 
+CUT_OFF: Mapping[str, str] = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+"""How soon a connection to another machine ends whose network was cut; seconds, the last in ms."""
+
 BUSY = ("40001", "40P01", "55P03", "57014")
 """Errors of a transaction that was in another's way, or waited for too long for it."""
 
@@ -705,8 +714,8 @@ def store_error(error: Exception, address: str) -> StoreError:
 def with_mode(address: str) -> str:
     """Return a connection string that checks who the server is, unless it is on this machine.
 
-    Another machine has to prove its name by a certificate (``sslmode=verify-full``); an address
-    that names another mode keeps it.
+    Another machine has to prove its name by a certificate (``sslmode=verify-full``), and is given
+    up when its network was cut; an address that names another mode or other times keeps them.
 
     Raises:
         StoreUnavailableError: It is no connection string.
@@ -716,10 +725,14 @@ def with_mode(address: str) -> str:
     except psycopg.Error as error:  # without the address, which may hold a secret
         raise StoreUnavailableError("the address of the store is malformed") from error
     hosts = str(parts.get("host") or parts.get("hostaddr") or "").split(",")
-    if "sslmode" in parts or all(host.startswith("/") or host in LOCAL for host in hosts):
+    if all(host.startswith("/") or host in LOCAL for host in hosts):
         return address
-    trusted = {} if "sslrootcert" in parts else {"sslrootcert": "system"}
-    return conninfo.make_conninfo(address, sslmode="verify-full", **trusted)
+    added = {name: value for name, value in CUT_OFF.items() if name not in parts}
+    if "sslmode" not in parts:
+        added["sslmode"] = "verify-full"
+        if "sslrootcert" not in parts:
+            added["sslrootcert"] = "system"
+    return conninfo.make_conninfo(address, **added)
 
 
 def readable(address: str) -> str:
