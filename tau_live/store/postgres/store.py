@@ -11,6 +11,7 @@ from tau_live.store.postgres.batch import PostgresBatch
 from tau_live.store.postgres.checkpoints import PostgresCheckpoints
 from tau_live.store.postgres.connection import PostgresConnection, store_error
 from tau_live.store.postgres.grants import make_roles
+from tau_live.store.postgres.queue import PostgresQueue
 from tau_live.store.postgres.schema import VERSION, statements
 from tau_live.store.retention import Size
 from tau_live.store.sealing import DIGEST_BYTES, ChainStart, Finding, Head, Sealer, Seals
@@ -154,6 +155,7 @@ class PostgresStore(Store):
             checkpoints=PostgresCheckpoints(connection),
             seals=seals,
             retention=PostgresRetention(connection, seals),
+            queue=PostgresQueue(connection),
         )
 
 

@@ -249,6 +249,9 @@ class Queue:
         dead = self._dead_owners() if self._is_time_to_look() else []
         if not dead and self._connection.count(NOTHING_NEW, wanted):
             return None
+        claim = None if dead else self._claim_beside(wanted, names, at=at)
+        if claim is not None:
+            return claim
         after = 0
         while True:
             try:
@@ -258,25 +261,43 @@ class Queue:
                     if row is None:
                         return None
                     after = row["position"]
-                    rollout = rollout_of(row)
-                    attempt = self._begin_attempt(
-                        rollout, rollout.attempt_count, worker_id, at=at, claimed_at=at
-                    )
-                    return Claim(rollout, attempt, self)
+                    return self._claim_of(row, at=at)
             except OddRowError as error:  # its claim is undone
                 report(error)
+
+    def _claim_beside(
+        self,
+        wanted: Mapping[str, Value],  # noqa: ARG002
+        names: Sequence[str],  # noqa: ARG002
+        *,
+        at: float,  # noqa: ARG002
+    ) -> Claim | None:
+        """Take a rollout while others take some, where they need not wait for each other."""
+        return None
+
+    def _claim_of(self, row: Row, *, at: float) -> Claim:
+        """Begin the attempt of a rollout that was taken. Raises: OddRowError."""
+        rollout = rollout_of(row)
+        attempt = self._begin_attempt(
+            rollout, rollout.attempt_count, rollout.worker_id, at=at, claimed_at=at
+        )
+        return Claim(rollout, attempt, self)
 
     def _take(self, wanted: dict[str, Value], *, at: float) -> Row | None:
         """Take the first rollout that may be claimed out of its queue."""
         worker_id = wanted["worker_id"]
         row = self._connection.row(CLAIM, wanted)
         if row is not None:
-            fault.point("queue.claimed")
-            self._connection.change("delete from queue where rollout_seq = ?", (row["seq"],))
+            self._take_out(row)
         elif isinstance(worker_id, str):
             touch_worker(self._connection, worker_id, at=at, owner=this_process(), claimed_at=at)
             set_worker(self._connection, worker_id, WorkerStatus.IDLE, at=at)
         return row
+
+    def _take_out(self, row: Row) -> None:
+        """Take a rollout that is claimed out of its queue."""
+        fault.point("queue.claimed")
+        self._connection.change("delete from queue where rollout_seq = ?", (row["seq"],))
 
     def begin(self, rollout: Rollout, worker_id: str | None, *, at: float | None = None) -> Claim:
         """Store a rollout that its worker begins at once, without waiting in its queue.

@@ -67,6 +67,7 @@ class Store(ABC):
         checkpoints: Checkpoints,
         seals: Seals,
         retention: Retention,
+        queue: Queue | None = None,
     ) -> None:
         self.path = connection.path
         self.address = connection.address
@@ -74,7 +75,7 @@ class Store(ABC):
         self.rollouts = Rollouts(connection)
         self.decisions = Decisions(connection)
         self.rewards = Rewards(connection)
-        self.queue = Queue(connection)
+        self.queue = queue or Queue(connection)
         self.workers = Workers(connection)
         self.resources = Resources(connection)
         self.optimizations = Optimizations(connection)
