@@ -112,6 +112,25 @@ class Server:
                 if main in {pid, parent}:
                     os.kill(pid, number)
 
+    def back_up(self) -> None:
+        """Keep a copy of all of its data, of this moment."""
+        self.stop("fast")
+        subprocess.run(["cp", "-a", str(self.data), str(self.folder / "copy")], check=True)
+        self.start()
+
+    def fail_over(self) -> None:
+        """Go on from the copy, as a standby would that was promoted then."""
+        self.stop()
+        shutil.rmtree(self.data)
+        (self.folder / "copy").rename(self.data)
+        signal_file = self.data / "recovery.signal"
+        signal_file.touch()
+        if os.getuid() == 0:
+            shutil.chown(signal_file, "postgres", "postgres")
+        with (self.data / "postgresql.auto.conf").open("a") as own:
+            own.write("restore_command = 'false'\n")
+        self.start()
+
     def remove(self) -> None:
         """Stop it and remove its folder."""
         self.stop()

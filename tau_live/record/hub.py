@@ -17,7 +17,7 @@ from tau_live.core.guard import logger, text_of
 from tau_live.core.processes import HOUSE, PROCESSES
 from tau_live.core.sync import Latch, Throttle
 from tau_live.record.collector import Collector
-from tau_live.record.shipper import BATCH, Shipper
+from tau_live.record.shipper import BATCH, Shipper, note_heard
 from tau_live.rl.throttle import giving_way
 from tau_live.store.records import SpoolState, Topic
 from tau_live.store.roles import Spool, Store
@@ -211,6 +211,7 @@ class Hub:
             self._hub = self._open_hub()
             self._collector = self._collector_of(self._hub)
             self._stale = frozenset(Topic)
+            self._beaten_at = float("-inf")
             self._hub.changes()
         return self._hub
 
@@ -269,7 +270,7 @@ class Hub:
         if time.monotonic() - self._beaten_at >= HEARTBEAT_S:
             self._beaten_at = time.monotonic()
             hub.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S)
-            self._spool.note_heard(time.time())
+            note_heard(self._spool, hub)
             keeps_house = hub.leases.acquire(HOUSE, self._owner, ttl_s=HEARTBEAT_TTL_S) > 0
             if keeps_house:
                 self._expire(hub)

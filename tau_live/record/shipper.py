@@ -22,6 +22,14 @@ REFUSED = "dropped_refused_by_hub"
 """Counts rollouts that the hub cannot store."""
 
 
+def note_heard(spool: Spool, hub: Store) -> None:
+    """Record in the spool that the hub is heard; after a failover, send again what is here."""
+    if spool.note_heard(time.time(), history=hub.history()):
+        logger().warning(
+            "hub_failed_over", effect="what this host still has is sent again", path=str(spool.path)
+        )
+
+
 class Shipped(NamedTuple):
     """What one batch brought to the hub.
 

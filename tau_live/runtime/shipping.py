@@ -11,7 +11,7 @@ from tau_live.core.processes import this_process
 from tau_live.core.settings import Settings, spool_of
 from tau_live.record.collector import Collector
 from tau_live.record.rewards import Rewarding
-from tau_live.record.shipper import Shipper
+from tau_live.record.shipper import Shipper, note_heard
 from tau_live.record.writer import end_orphans
 from tau_live.runtime.build import hub_collector, open_spool_of, open_store
 from tau_live.runtime.builtin_plugins import load_plugins
@@ -62,6 +62,7 @@ def ship(
     with closing(open_spool_of(settings, path)) as spool, closing(open_store(settings)) as hub:
         local = Collector(spool, rewarding=Rewarding(settings, plugins), owner=None, settles=False)
         end_orphans(spool, local, owner=owner, now=time.time())
+        note_heard(spool, hub)
         shipper = Shipper(spool, hub, hub_collector(hub, settings, plugins))
         total, done, ready, refused = spool.state().unsent, 0, 0, 0
         while not stop.is_set() and (copies := shipper.next_copies()) is not None:

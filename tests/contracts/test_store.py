@@ -190,3 +190,7 @@ def test_fault_14_every_row_of_a_rollout_is_counted_once_however_often_it_is_tol
     assert len(steps(store, "live-2")) == 1
     assert len(store.decisions.decisions("live-2")) == 2
     assert len(store.rewards.rewards("live-2")) == 1
+
+
+def test_the_history_of_a_store_stays_what_it_is(opened: OpenStore) -> None:
+    assert opened().history() == opened().history()

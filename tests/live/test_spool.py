@@ -239,11 +239,14 @@ def test_a_full_spool_drops_whole_runs_and_counts_them(home: Path, own: Server) 
     address = own.new_database()
     host = Host(home, address, TAU_LIVE_RL_SPOOL_MAX_MB="1", TAU_LIVE_RL_PERMIT_S="1")
     own.stop("immediate")
-    with host.agent("a", 14.0, 60.0) as agent:
+    with host.agent("a", 12.0, 60.0) as agent:
         time.sleep(8.0)
         own.start()
         runs, flushed = agent.runs()
         log = agent.log()
+    with host.agent("b", 1.0, 60.0) as agent:  # there is room again
+        later, _ = agent.runs()
+    runs += later
     with closing(open_at(address)) as hub:
         stored = {each.rollout_id for each in hub.rollouts.query(RolloutQuery(limit=None)).rollouts}
         different = differences(hub, [run for run in runs if run[0] in stored])
@@ -253,7 +256,7 @@ def test_a_full_spool_drops_whole_runs_and_counts_them(home: Path, own: Server) 
     assert (flushed, different, log.count("'spool_full'")) == ("True", [], 1)
     assert len(runs) == len(stored) + dropped
     assert dropped > 50
-    assert runs[-1][0] in stored  # there is room again
+    assert later[-1][0] in stored
 
 
 def test_a_server_that_hangs_blocks_neither_decisions_nor_the_end(home: Path, own: Server) -> None:
@@ -295,3 +298,26 @@ def test_commands_say_what_the_spool_has_and_how_late_a_hold_may_come(
     assert abs(status["spool"]["heard_at"] - time.time()) < 120.0
     assert (status["rollouts"]["succeeded"], gate["reaches_within_s"]) == (len(runs), 900.0)
     assert "one without the database within 15" in words
+
+
+def test_what_a_failover_has_lost_is_sent_again(home: Path, own: Server) -> None:
+    address = own.new_database()
+    host = Host(home, address)
+    with host.agent("a", 1.0, 30.0) as agent:
+        runs, _ = agent.runs()
+    own.back_up()
+    with host.agent("b", 1.0, 30.0) as agent:
+        lost, _ = agent.runs()
+    with closing(open_at(address)) as hub:
+        before = differences(hub, [*runs, *lost])
+    own.fail_over()
+    with closing(open_at(address)) as hub:
+        left = hub.rollouts.query(RolloutQuery()).total
+    with host.agent("c", 0.5, 30.0) as agent:
+        new, flushed = agent.runs()
+        log = agent.log()
+    with closing(open_at(address)) as hub:
+        different = differences(hub, [*runs, *lost, *new])
+
+    assert (before, left, flushed) == ([], len(runs), "True")
+    assert ("hub_failed_over" in log, different) == (True, [])

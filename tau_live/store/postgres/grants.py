@@ -104,6 +104,7 @@ def _grants(role: str) -> list[str]:
         "revoke all on all tables in schema {schema} from {role}",
         "grant usage on schema {schema} to {role}",
         "grant select on all tables in schema {schema} to {role}",
+        *(["grant usage on all sequences in schema {schema} to {role}"] if role != READER else []),
         *(f"revoke select on {{schema}}.{table} from {{role}}" for table in hidden),
         *(
             f"grant {kind} on {', '.join(f'{{schema}}.{table}' for table in tables)} to {{role}}"

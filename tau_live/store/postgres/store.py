@@ -96,6 +96,20 @@ class NoSeals(Seals):
         """Seal the ``ready_seq`` that restoring has reached."""
 
 
+MAY_ASK = """
+select (
+    has_function_privilege('pg_control_system()', 'execute')
+    and has_function_privilege('pg_walfile_name(pg_lsn)', 'execute') and not pg_is_in_recovery()
+)::integer
+"""
+
+HISTORY = """
+select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) as history
+from pg_control_system()
+"""
+"""The checkpoint of the control file would tell the timeline of a promoted standby too late."""
+
+
 class PostgresStore(Store):
     """One open store in a database, for one thread."""
 
@@ -147,6 +161,12 @@ class PostgresStore(Store):
             StoreError: This login may not.
         """
         return make_roles(self._connection)
+
+    def history(self) -> str:
+        """Return the system identifier of the server, and its timeline."""
+        if not self._connection.count(MAY_ASK):  # a server that keeps it to itself, or a standby
+            return ""
+        return str(self._connection.rows(HISTORY)[0]["history"])
 
     def __init__(self, connection: PostgresConnection) -> None:
         seals = NoSeals()

@@ -177,6 +177,13 @@ class Store(ABC):
             if self._revisions.get(topic, -1) != known.get(topic)  # also where its row is gone
         )
 
+    def history(self) -> str:
+        """Return which history of a database this is, another one after a failover.
+
+        Then what was committed last may be gone. Empty for a file, and where it is unknown.
+        """
+        return ""
+
     def stamp(self) -> object:
         """Return a value that changes with every write, here or elsewhere (cheap)."""
         return self._connection.stamp()

@@ -58,7 +58,11 @@ OUTBOX: Sequence[str] = (
     """,
     "create index if not exists outbox_unsent on outbox (seq) where sent < changes",
     "create index if not exists outbox_sent on outbox (sent_at) where sent_at is not null",
-    "create table if not exists heard (hub integer primary key, at real not null) strict",
+    """
+    create table if not exists heard (
+        hub integer primary key, at real not null, history text not null
+    ) strict
+    """,
     *(
         f"create trigger if not exists outbox_{table}_{event} after {event} on {table} "
         f"begin {changed}; end"
@@ -85,6 +89,11 @@ select rollouts.seq, outbox.rollout_id from outbox
 left join rollouts on rollouts.rollout_id = outbox.rollout_id
 where outbox.sent_at < :before and outbox.sent = outbox.changes
 order by outbox.sent_at limit :limit
+"""
+
+HEARD = """
+insert into heard (hub, at, history) values (1, ?, ?) on conflict (hub) do update set
+    at = max(heard.at, excluded.at), history = coalesce(nullif(excluded.history, ''), heard.history)
 """
 
 WAITING = """
@@ -171,13 +180,20 @@ class Spool(SqliteStore):
         heard = self._connection.row("select at from heard")
         return SpoolState(row["rollouts"], row["oldest_at"], None if heard is None else heard["at"])
 
-    def note_heard(self, at: float) -> None:
-        """Record that the hub was heard at a time, in epoch seconds."""
-        self._connection.change(
-            "insert into heard (hub, at) values (1, ?) on conflict (hub) do update set "
-            "at = max(heard.at, excluded.at)",
-            (at,),
-        )
+    def note_heard(self, at: float, *, history: str) -> bool:
+        """Record that the hub was heard at a time, in epoch seconds.
+
+        Where its history is another, which may lack what was committed last, all that was sent and
+        is still here is to be sent again; then return ``True``.
+        """
+        with self.begin():
+            known = self._connection.row("select history from heard where hub = 1")
+            self._connection.change(HEARD, (at, history))
+            earlier = history if known is None else str(known["history"])
+            is_other = bool(earlier and history) and earlier != history
+            if is_other:
+                self._connection.change("update outbox set sent = 0 where sent > 0")
+        return is_other
 
     def forget_sent(self, *, before: float, limit: int = FORGOTTEN) -> int:
         """Delete what was sent before a time, in epoch seconds; return how many rollouts."""
