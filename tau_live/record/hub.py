@@ -19,7 +19,7 @@ from tau_live.core.sync import Latch, Throttle
 from tau_live.record.collector import Collector
 from tau_live.record.shipper import BATCH, Shipper, note_heard
 from tau_live.rl.throttle import giving_way
-from tau_live.store.records import SpoolState, Topic
+from tau_live.store.records import Topic
 from tau_live.store.roles import Spool, Store
 
 TICK_S = 0.2
@@ -84,7 +84,6 @@ class Hub:
 
     Attributes:
         away_since: Epoch seconds since when the hub cannot be reached; ``None`` while it can.
-        state: What the spool has yet to send, as of the last look.
     """
 
     def __init__(  # noqa: PLR0913  # its parts and callbacks, all keyword-only
@@ -118,7 +117,6 @@ class Hub:
         self._closing: bool = False
         self._heard_at = time.monotonic()
         self.away_since: float | None = None
-        self.state = SpoolState(0, None, None)
         self._thread = threading.Thread(target=self._loop, name="tau-live-hub", daemon=True)
 
     @property
@@ -277,7 +275,6 @@ class Hub:
             self._listeners.look(hub, keeps_house)
         if hurried or time.monotonic() >= self._ship_at:
             self._ship(hub, self._spool, hurried=hurried)
-        self.state = self._spool.state()
         if self._ship_failed:
             self._ship_failed = False
             logger().warning("shipping_works_again")
@@ -303,11 +300,11 @@ class Hub:
             if shipper.ship(copies).ready:
                 self._listeners.ready()
             self._is_old = self._is_old and len(copies) == BATCH
-            now = time.monotonic()
-            if hurried:
+            now = self._heard_at = time.monotonic()
+            if self._closing:
                 if now > self._until:
                     return
-            elif self._is_old:
+            elif self._is_old and not hurried:
                 self._ship_at = now + (now - start) * (1.0 / OLD_SHARE - 1.0)
                 return
             elif now - began > TICK_S:

@@ -75,9 +75,9 @@ OUTBOX: Sequence[str] = (
 NEXT = """
 select outbox.seq as place, outbox.rollout_id as id, outbox.changes as changes, rollouts.*
 from outbox left join rollouts on rollouts.rollout_id = outbox.rollout_id
-where outbox.sent < outbox.changes and outbox.seq > :after
+where outbox.sent < outbox.changes
 and (rollouts.seq is null or rollouts.status in ('succeeded', 'failed', 'cancelled'))
-order by outbox.seq limit :limit
+order by outbox.seq limit ?
 """
 
 MARK = """
@@ -130,17 +130,13 @@ class Spool(SqliteStore):
                 for statement in OUTBOX:
                     connection.change(statement)
 
-    def copies(self, *, limit: int, after: int = 0) -> list[RolloutCopy]:
+    def copies(self, *, limit: int) -> list[RolloutCopy]:
         """Return the next ended rollouts that are not sent as they are now, the oldest first.
 
         Rewards of rollouts that are not here are copies without a rollout.
-
-        Args:
-            limit: The most copies.
-            after: The place of a copy; only those behind it are returned.
         """
         with self.reading():
-            rows = self._connection.rows(NEXT, {"limit": limit, "after": after})
+            rows = self._connection.rows(NEXT, (limit,))
             ids = {row["seq"]: row["id"] for row in rows if row["seq"] is not None}
             rewards = self._rewards([row["id"] for row in rows])
             owned = {table: self._own_rows(table, columns, ids) for table, columns in OWNED_BY}
