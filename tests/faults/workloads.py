@@ -22,7 +22,7 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.plugins import Plugins
 from tau_live.core.processes import this_process
 from tau_live.core.records import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.core.settings import Settings
+from tau_live.core.settings import SPOOL_NAME, Settings
 from tau_live.evidence.artifacts import DAY_S, Names, Root, timestamp
 from tau_live.evidence.comparison import read_evidence, write_reports
 from tau_live.evidence.publication import COMPARED, archive, purge
@@ -43,17 +43,20 @@ from tau_live.operate.trials import (
     stop,
     unpin,
 )
+from tau_live.record.collector import Collector
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.recording import Recorder
+from tau_live.record.shipper import Shipper
 from tau_live.record.writer import REOPEN_S, Listeners, Writer
 from tau_live.runtime.build import learner_of, open_store, pipeline_of
 from tau_live.store.files import policies_of
+from tau_live.store.opening import open_spool
 from tau_live.store.roles import Store
 from tests.contracts.making import begun, queued, reward
 from tests.evidence.projects import RIGHT, RUN, SEEDS, smaller
 from tests.live.running import rounds
 from tests.live.test_poison import add, worth
-from tests.streams import event
+from tests.streams import ByReward, event, stamped
 from tests.trialled import NOW, Arms, fill, serve, settings_of
 from tests.writes import forget_old, writes
 
@@ -379,6 +382,35 @@ def live(folder: Path) -> Iterator[None]:
     yield
 
 
+def spooled(folder: Path) -> None:
+    """Prepare a spool with runs that have ended, and a hub that has none of them."""
+    made(folder)
+    with closing(open_spool(folder / SPOOL_NAME)) as spool, spool.begin():
+        Collector(spool, rewarding=ByReward(), owner=None, settles=False).apply(
+            stamped(
+                told
+                for run in ("one", "two", "three", "four", "five")
+                for told in (
+                    event(ev.RunStart, run=run, name="agent"),
+                    event(ev.Reward, run=run, value=1.0),
+                    event(ev.RunEnd, run=run, status=ev.Status.OK),
+                )
+            )
+        )
+
+
+def ship(folder: Path) -> Iterator[None]:
+    """Send what a spool holds, two runs at a time."""
+    with (
+        closing(open_spool(folder / SPOOL_NAME)) as spool,
+        closing(open_store(settings(folder))) as hub,
+    ):
+        shipper = Shipper(spool, hub, Collector(hub, rewarding=ByReward(), owner=None))
+        while copies := spool.copies(limit=2):
+            shipper.ship(copies)
+            yield
+
+
 def swept(folder: Path) -> None:
     """Do what the start of a process does about files."""
     known = settings(folder)
@@ -412,5 +444,6 @@ WORKLOADS = {
     "hand out": Workload(made, hand_out, repeats=False),
     "execute": Workload(frozen, execute, repeats=False, threads=True, tried=("evidence.",)),
     "keep": Workload(compared, keep, repeats=False),  # none is published again that was purged
+    "ship": Workload(spooled, ship),
     "live": Workload(nothing, live, repeats=False, threads=True, tried=("update.", "writer.")),
 }

@@ -63,7 +63,8 @@ from tau_live.core.settings.tables import (
 from tau_live.core.switch import PREFIX, Switch, switched_on
 
 __all__ = [
-    "SETTINGS", "Content", "DeclaredDecision", "DeclaredModel", "DeclaredPrice", "DeclaredReward",
+    "SETTINGS", "SPOOL_NAME", "Content", "DeclaredDecision", "DeclaredModel", "DeclaredPrice",
+    "DeclaredReward",
     "Durability", "HardGateCost",
     "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
     "folder_of", "here", "in_force", "place_paths", "reach_s", "spool_of", "switched_on",
@@ -431,6 +432,7 @@ def in_force(environ: Mapping[str, str]) -> Loaded:
 
 
 SPOOL_NAME = "spool.sqlite"
+"""The spool beside the file that holds an address."""
 
 
 def spool_of(settings: Settings) -> Path | None:
