@@ -202,6 +202,7 @@ EXACT: Mapping[str, object] = {
     "bench gate:generated_at_epoch_ms": "integer",
     "store copy:rows.*": "integer",
     "store create:roles[]": "string",
+    **{f"store migrate:{name}": "integer" for name in ("before", "after")},
     **{f"store copy:{name}": "string" for name in ("from", "to")},
 }
 """What the name of a key alone does not tell; by its path, or the command and its path."""

@@ -5,7 +5,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -340,11 +340,16 @@ def doctor(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"worst": worst, "checks": [check._asdict() for check in results]})
     else:
-        rows: list[tuple[object, ...]] = []
-        for check in results:
-            rows.append((status_text(check.state), check.check, safe(check.found)))
-            if check.advice:
-                code = f" ({check.mistake})" if check.mistake else ""
-                rows.append(("", "", safe(f"-> {check.advice}{code}", "dim")))
-        print_all(table_of(("", "", ""), rows))
+        print_checks(results)
     ctx.exit(1 if worst == FAIL else 0)
+
+
+def print_checks(results: Sequence[Check]) -> None:
+    """Print the results of checks as a table."""
+    rows: list[tuple[object, ...]] = []
+    for check in results:
+        rows.append((status_text(check.state), check.check, safe(check.found)))
+        if check.advice:
+            code = f" ({check.mistake})" if check.mistake else ""
+            rows.append(("", "", safe(f"-> {check.advice}{code}", "dim")))
+    print_all(table_of(("", "", ""), rows))

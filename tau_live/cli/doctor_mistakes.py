@@ -247,6 +247,25 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             "Use the tau-live version that wrote it, or another `TAU_LIVE_RL_STORE`.",
             "{advice}",
         ),
+        "server-unfit": Mistake(
+            "server", FAIL,
+            "The server of the database is too old, or follows another one.",
+            "Name a server of PostgreSQL 15 or newer that is written to.",
+            "name a server of PostgreSQL 15 or newer that is written to",
+        ),
+        "server-doubtful": Mistake(
+            "server", WARN,
+            "The database is reached without encryption, by another clock, or has few connections "
+            "left, or its server may lose what it has confirmed.",
+            "`tau-live store check` says which of them, and what to do.",
+            "{advice}",
+        ),
+        "rights-missing": Mistake(
+            "rights", FAIL,
+            "The login of the database may not do what an agent does.",
+            "Let the owner of the database grant the role `tau_live_host` to it.",
+            "let the owner of the database grant the role tau_live_host to it",
+        ),
         "store-damaged": Mistake(
             "schema", FAIL,
             "Pages of the store are damaged, or the file is not a store.",

@@ -48,14 +48,26 @@ from tau_live.operate.stops import (
 from tau_live.record.archive import MB, excess, limits_of
 from tau_live.record.rewards import reward_range
 from tau_live.record.trouble import advice
-from tau_live.store.opening import is_store, open_at, why_unwritable
+from tau_live.store.opening import (
+    OLDEST_SERVER,
+    is_store,
+    open_at,
+    server_facts,
+    why_unwritable,
+)
 from tau_live.store.recent import RecentDecision, RecentRows, recent_rows
+from tau_live.store.records import ServerFacts
 from tau_live.store.roles import Store
 
 WAIT_S = 1.0
 CHECK_S = 3.0
 MOST_ODD = 5
 """How many odd rows of a table are listed."""
+
+MOST_AHEAD_S = 1.0
+"""Seconds by which the clock of a server may differ."""
+
+LEAST_CONNECTIONS = 5
 
 LEAST_DISK_BYTES = 200 * 1024 * 1024
 
@@ -277,6 +289,7 @@ def _inside(store: Store, file: Path, *, now: float) -> Iterator[Check]:
         yield Check("schema", OK, f"{file}, {file.stat().st_size / 1e6:,.1f} MB")
     for change in changes:
         yield mistake("store-schema-changed", f"{change.what}: {change.detail}")
+    yield from _server(server_facts(file))
     yield _gate(store, now=now)
     for hold in memory_holds(file):
         yield mistake(
@@ -439,6 +452,68 @@ def _writable(file: Path) -> Check:
         return _unusable(error)._replace(check="writing", state=WARN)
     unwritable = mistake("store-unwritable", str(error))
     return unwritable._replace(check="writing", advice=advice(error))
+
+
+def access_checks(file: Path) -> Iterator[Check]:
+    """Yield whether a store can be reached, read and written, without a look at its rows."""
+    try:
+        facts = server_facts(file)
+        yield from _server(facts)
+        if facts is None:
+            yield from _file(file)
+            yield from _place(file)
+        if file.exists():
+            with closing(open_at(file, read_only=True)) as store:
+                yield Check("schema", OK, f"version {store.connection.version()}")
+            if facts is None:  # else its rights say so
+                yield _writable(file)
+    except TauLiveError as error:
+        yield _unusable(error)
+
+
+def _server(facts: ServerFacts | None) -> Iterator[Check]:
+    """Yield the checks of the server of a database; none of a file."""
+    if facts is None:
+        return
+    yield Check("server", OK, f"PostgreSQL {facts.version}")
+    if facts.version < OLDEST_SERVER:
+        yield mistake("server-unfit", f"PostgreSQL {facts.version} is too old")
+    if facts.standby:
+        yield mistake("server-unfit", "it follows another server, and cannot be written")
+    if facts.roles or facts.lacking:
+        yield _rights(facts)
+    yield Check("encryption", OK, facts.tls or "none")
+    yield Check("clock", OK, f"the server's is {facts.ahead_s:+.3f} s ahead of this machine's")
+    yield Check("round trip", OK, f"{1e3 * facts.round_trip_s:.1f} ms")
+    yield Check("commits", OK, f"synchronous_commit = {facts.synchronous_commit}")
+    yield Check("connections", OK, f"{number(facts.free_connections)} are free")
+    yield from _doubts(facts)
+
+
+def _doubts(facts: ServerFacts) -> Iterator[Check]:
+    """Yield what works today and may hurt."""
+    if facts.tls is None and not facts.local:
+        advice = "let the address have sslmode=verify-full"
+        yield mistake("server-doubtful", "nothing is encrypted on the way to it", advice=advice)
+    if abs(facts.ahead_s) > MOST_AHEAD_S:
+        found = f"its clock is {facts.ahead_s:+.1f} s ahead of this machine's"
+        yield mistake("server-doubtful", found, advice="let both follow one clock")
+    if facts.synchronous_commit == "off":
+        found = "synchronous_commit is off: what was flushed may be lost when the server fails"
+        yield mistake("server-doubtful", found, advice="set it to on for this login")
+    if facts.free_connections < LEAST_CONNECTIONS:
+        found = f"{number(facts.free_connections)} connections are free"
+        advice = "raise max_connections, or put a pool in front"
+        yield mistake("server-doubtful", found, advice=advice)
+
+
+def _rights(facts: ServerFacts) -> Check:
+    found = f"those of {', '.join(facts.roles) or 'none of the roles'}"
+    if not facts.lacking:
+        return Check("rights", OK, found)
+    missing = ", ".join(facts.lacking[:MOST_ODD])
+    lacking = mistake("rights-missing", f"{found}; this login may not {missing}")
+    return lacking._replace(state=WARN) if facts.roles else lacking
 
 
 def title(standing: Standing) -> str:

@@ -1124,6 +1124,19 @@ KEYS: Mapping[str, Keys] = {
         "store": "the store",
         "roles[]": "the roles of its database that are ready; none for a file",
     },
+    "store migrate": {
+        "store": "the store",
+        "before": "the version of its schema before",
+        "after": "the version of its schema now",
+    },
+    "store check": {
+        "worst": "the worst result: ok, warn or fail",
+        "checks[].check": "what was checked",
+        "checks[].state": "ok, warn or fail",
+        "checks[].found": "what was found",
+        "checks[].advice": "the fix; null if none is needed",
+        "checks[].mistake": "the code of the finding, if `doctor` has one",
+    },
     "store copy": {
         "from": "the store that was copied",
         "to": "the copy",

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from tau_live.cli.doctor import print_checks
+from tau_live.cli.doctor_mistakes import FAIL, OK, WARN
+from tau_live.cli.doctor_store import access_checks
 from tau_live.cli.options import (
     StoreType,
     epilog,
@@ -20,6 +23,7 @@ from tau_live.core.records import AuditEntry
 from tau_live.operate.status import attached_processes
 from tau_live.store.copying import copy as copy_store
 from tau_live.store.copying import count_rows
+from tau_live.store.opening import migrate as migrate_store
 from tau_live.store.opening import open_at
 
 address_argument = click.argument("address", metavar="[ADDRESS]", required=False, type=StoreType())
@@ -55,6 +59,57 @@ def create(address: Path | None, path: Path | None, *, roles: bool, as_json: boo
         print_json({"store": where, "roles": names})
     else:
         click.echo(f"{where} is ready{': ' if names else ''}{', '.join(names)}")
+
+
+@store.command(
+    "migrate",
+    epilog=epilog("store migrate", "tau-live store migrate postgresql://owner@db.example/tau"),
+)
+@address_argument
+@store_option
+@json_option
+def migrate(address: Path | None, path: Path | None, *, as_json: bool) -> None:
+    """Bring the store ADDRESS to the schema of this version.
+
+    A file is brought there by whoever opens it next; a database by its owner with this command
+    alone, before its hosts are upgraded. It waits two seconds for a lock, and changes nothing
+    if it does not get it.
+    """
+    settings = settings_of(address or path, changes=True)
+    if not settings.store.exists():
+        raise StoreUnavailableError(f"no store at {settings.store}")
+    before, after = migrate_store(settings.store, key_file=settings.audit_key_file)
+    if as_json:
+        print_json({"store": str(settings.store), "before": before, "after": after})
+    else:
+        was = f"; it had {before}" if before != after else ""
+        click.echo(f"the store has schema {after}{was}")
+
+
+@store.command(
+    "check",
+    epilog=epilog("store check", "tau-live store check postgresql://agents@db.example/tau"),
+)
+@address_argument
+@store_option
+@json_option
+@click.pass_context
+def check(ctx: click.Context, address: Path | None, path: Path | None, *, as_json: bool) -> None:
+    """Check whether the store ADDRESS can be reached, and used with this login.
+
+    Exit code 1 means that something does not work; warnings do not count. `tau-live doctor` also
+    looks at what the store holds.
+    """
+    settings = settings_of(address or path)
+    results = [*access_checks(settings.store)]
+    states = {result.state for result in results}
+    worst = next(state for state in (FAIL, WARN, OK) if state in states)
+    if as_json:
+        found = [result._asdict() for result in results]
+        print_json({"worst": worst, "checks": found})
+    else:
+        print_checks(results)
+    ctx.exit(1 if worst == FAIL else 0)
 
 
 @store.command(

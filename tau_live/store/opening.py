@@ -12,6 +12,7 @@ from sqlite3 import sqlite_version_info
 
 from tau_live.core.addresses import address_in, file_of
 from tau_live.core.errors import StoreUnavailableError, TauLiveError
+from tau_live.store.records import ServerFacts
 from tau_live.store.roles import Spool, Store
 from tau_live.store.sql.connection import Connection
 from tau_live.store.sqlite.connection import OLDEST_SQLITE, Synchronous, connect
@@ -26,6 +27,12 @@ SCHEMES = ("sqlite", *DATABASE)
 OLDEST_ENGINE = OLDEST_SQLITE
 """The oldest supported version of the engine."""
 
+WAIT_S = 5.0
+"""Seconds to wait for other processes' transactions, if nothing else is given."""
+
+OLDEST_SERVER = 15
+"""The oldest supported major version of PostgreSQL."""
+
 _ADDRESS = re.compile(r"(?s)([a-z][a-z0-9+]+):(.+)")
 _MAGIC = b"SQLite format 3\0"
 _ID_BYTES = slice(68, 72)
@@ -35,7 +42,7 @@ def open_at(  # noqa: PLR0913  # all but the address by name
     address: str | os.PathLike[str],
     *,
     synchronous: Synchronous = "normal",
-    busy_timeout_s: float = 5.0,
+    busy_timeout_s: float = WAIT_S,
     read_only: bool = False,
     traceless: bool = False,
     key_file: Path | None = None,
@@ -136,6 +143,49 @@ def reader(file: Path, *, busy_timeout_s: float) -> Connection:
     from tau_live.store.postgres.connection import PostgresConnection
 
     return PostgresConnection(address, file=file, busy_timeout_s=busy_timeout_s, read_only=True)
+
+
+def migrate(file: Path, *, key_file: Path | None) -> tuple[int, int]:
+    """Migrate a store to the newest schema; return its version before and after.
+
+    Args:
+        file: Its file, or that of the address of a database.
+        key_file: The key of the seals.
+
+    Raises:
+        StoreBusyError: Others kept a lock of a database for more than two seconds.
+        StoreUnavailableError: It cannot be opened.
+        StoreVersionError: It was written by a newer tau-live, or is a copy that is not whole yet.
+    """
+    with closing(reader(file, busy_timeout_s=WAIT_S)) as connection:
+        before = connection.version()
+    address = address_in(file)
+    if address is not None:
+        from tau_live.store.postgres.connection import PostgresConnection
+        from tau_live.store.postgres.store import migrate as migrate_database
+
+        with closing(PostgresConnection(address, file=file, busy_timeout_s=WAIT_S)) as writing:
+            migrate_database(writing)
+    with closing(open_at(file, key_file=key_file)) as store:
+        return before, store.connection.version()
+
+
+def server_facts(file: Path) -> ServerFacts | None:
+    """Return what can be known of the server of a store; ``None`` for a file.
+
+    Raises:
+        StoreUnavailableError: It cannot be reached.
+    """
+    address = address_in(file)
+    if address is None:
+        return None
+    from tau_live.store.postgres.connection import PostgresConnection
+    from tau_live.store.postgres.server import server_facts as facts_of
+
+    with closing(
+        PostgresConnection(address, file=file, busy_timeout_s=WAIT_S, read_only=True)
+    ) as connection:
+        return facts_of(connection)
 
 
 def engine_version() -> tuple[int, int, int]:

@@ -445,3 +445,33 @@ class SpoolState(NamedTuple):
     unsent: int
     oldest_at: float | None
     heard_at: float | None
+
+
+class ServerFacts(NamedTuple):
+    """What can be known of the server of a store.
+
+    Attributes:
+        version: Its major version.
+        schema: The version of the schema; ``None`` if there is none to be read.
+        tls: The version of TLS by which it is reached; ``None`` without.
+        local: Whether it is reached by a socket of this machine.
+        standby: Whether it follows another server, and cannot be written.
+        synchronous_commit: Its setting for this login.
+        free_connections: How many more connections it takes.
+        round_trip_s: The median time that a short answer takes, in seconds.
+        ahead_s: By how much its clock is ahead of this machine's, in seconds.
+        roles: The roles all of whose rights this login has.
+        lacking: What this login may not do of what a host does.
+    """
+
+    version: int
+    schema: int | None
+    tls: str | None
+    local: bool
+    standby: bool
+    synchronous_commit: str
+    free_connections: int
+    round_trip_s: float
+    ahead_s: float
+    roles: Sequence[str]
+    lacking: Sequence[str]

@@ -20,6 +20,7 @@ from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import Monitor, MonitorNumbers
 from tau_live.operate.stops import Notices
 from tau_live.store.files import policies_of
+from tau_live.store.records import ServerFacts
 from tau_live.store.sealing import Keys, key_in
 from tau_live.store.sqlite.connection import connect
 from tau_live.store.sqlite.store import SqliteStore
@@ -245,6 +246,28 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     with closing(connect(file, busy_timeout_s=1.0, read_only=False)) as connection:
         connection.change("pragma user_version = 99")
+
+
+SERVER = ServerFacts(
+    version=15, schema=1, tls="TLSv1.3", local=False, standby=False, synchronous_commit="on",
+    free_connections=90, round_trip_s=0.001, ahead_s=0.0, roles=["tau_live_host"], lacking=[],
+)  # fmt: skip
+
+
+@makes("server-unfit")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(doctor_store, "server_facts", lambda _: SERVER._replace(version=14))
+
+
+@makes("server-doubtful")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(doctor_store, "server_facts", lambda _: SERVER._replace(tls=None))
+
+
+@makes("rights-missing")
+def _(file: Path, patch: pytest.MonkeyPatch) -> None:
+    facts = SERVER._replace(roles=[], lacking=["insert rollouts"])
+    patch.setattr(doctor_store, "server_facts", lambda _: facts)
 
 
 @makes("store-damaged")

@@ -33,6 +33,7 @@ CHANGING = {
     "import-log": ["import-log", __file__],
     "learn": ["learn", "--once"],
     "restore": ["restore", __file__],
+    "store migrate": ["store", "migrate"],
     "store create": ["store", "create"],
     "store copy": ["store", "copy", "other.sqlite"],
     "gc": ["gc", "--older-than", "30d"],
@@ -68,7 +69,7 @@ ONLY_READING = {
     "top", "dashboard", "otlp",
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
     "evaluate", "power", "export", "config", "verify", "doctor", "report", "init",
-    "alerts list", "alerts test", "metrics", "completion",
+    "alerts list", "alerts test", "metrics", "completion", "store check",
     *(f"experience {verb}" for verb in (
         "status", "list", "show", "history", "diff", "verify", "quarantine list", "export",
         "pack init", "pack stamp", "pack check", "demo",

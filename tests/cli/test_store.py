@@ -1,15 +1,17 @@
 """``tau-live store``: a store in a file or a database, made, checked and copied by one command."""
 
+import gzip
 import json
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tau_live.store.lean import SCHEMA_VERSION
 from tau_live.store.opening import open_at
 from tests.cli.conftest import Read, Run
 from tests.cli.test_keys import undocumented
-from tests.postgres import needs_postgres, server
+from tests.postgres import Server, needs_postgres, server
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,151 @@ def test_a_file_is_made_without_roles(tmp_path: Path, run: Run) -> None:
 
     assert (done.exit_code, done.stdout) == (0, f"{path} is ready\n")
     assert exported(path) == []
+
+
+@needs_postgres
+def test_a_sound_database_passes_every_check(read: Read, run: Run) -> None:
+    address = server().new_database()
+
+    done = read("store", "check", address)
+
+    assert isinstance(done, dict)
+    assert undocumented("store check", done) == (set(), set())
+    assert done["worst"] == "ok"
+    found = {check["check"]: check["found"] for check in done["checks"]}
+    assert found["encryption"] == "none"  # a socket of this machine
+    assert found["rights"].startswith("those of tau_live_host, tau_live_learner, tau_live_operator")
+    assert found["schema"] == "version 1"
+    assert {"server", "clock", "round trip", "commits", "connections"} <= found.keys()
+    assert "round trip" in run("doctor", "--store", address).stdout
+
+
+@needs_postgres
+@pytest.mark.parametrize(
+    ("statement", "what", "found"),
+    [
+        ("update schema_version set version = 9", "schema", "install a newer tau-live"),
+        ("update schema_version set version = 0", "schema", "run `tau-live store migrate"),
+        ("drop table schema_version", "schema", "is empty"),
+        ("revoke all on rollouts from nobody_else", "rights", "may not select rollouts"),
+    ],
+)
+def test_what_would_not_work_is_found(statement: str, what: str, found: str, run: Run) -> None:
+    import psycopg
+
+    address = server().new_database()
+    with psycopg.connect(address, autocommit=True) as connection:
+        if "nobody_else" in statement:
+            connection.execute("create role nobody_else login")
+            address = address.replace("//tau@", "//nobody_else@")
+        connection.execute(statement.encode())
+
+    done = run("store", "check", address, "--json")
+
+    assert done.exit_code == 1
+    checks = json.loads(done.stdout)["checks"]
+    assert any(check["check"] == what and found in check["found"] for check in checks)
+
+
+@needs_postgres
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ("alter role tau set synchronous_commit = off", "synchronous_commit is off"),
+        ("alter system set max_connections = 6", "connections are free"),
+    ],
+)
+@pytest.mark.slow
+def test_what_may_hurt_later_is_a_warning(setting: str, found: str, run: Run) -> None:
+    import psycopg
+
+    own = Server()
+    try:
+        address = own.new_database()
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(setting.encode())
+        own.stop("fast")
+        own.run("pg_ctl", "start", "--wait", "--log", str(own.folder / "log"), "--options",
+                f"-k {own.folder} -c listen_addresses=")  # fmt: skip
+        done = run("store", "check", address, "--json")
+    finally:
+        own.remove()
+
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["worst"] == "warn"
+    assert found in done.stdout
+
+
+def test_a_database_that_cannot_be_reached_is_named(tmp_path: Path, run: Run) -> None:
+    done = run("store", "check", f"postgresql://tau:secret@/tau?host={tmp_path}")
+
+    assert done.exit_code == 1
+    assert "cannot be used" in done.stdout
+    assert "secret" not in done.output
+
+
+def test_a_file_is_checked_too(filled: Path, read: Read) -> None:
+    done = read("store", "check", filled)
+
+    assert isinstance(done, dict)
+    assert done["worst"] == "ok"
+    assert [check["check"] for check in done["checks"]] == ["schema", "writing"]
+
+
+@needs_postgres
+def test_a_database_is_migrated_by_command_alone(
+    read: Read, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tau_live.store.postgres import schema
+
+    address = server().new_database()
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: ["alter table rollouts add column more text"]})
+    monkeypatch.setattr(schema, "VERSION", 2)
+
+    refused = run("status", "--store", address)
+    done = read("store", "migrate", address)
+
+    assert "has schema 1, this tau-live needs 2: run `tau-live store migrate" in refused.stderr
+    assert isinstance(done, dict)
+    assert undocumented("store migrate", done) == (set(), set())
+    assert (done["before"], done["after"]) == (1, 2)
+    with closing(open_at(address, read_only=True)) as store:
+        assert store.connection.rows("select more from rollouts") == []
+
+
+@needs_postgres
+@pytest.mark.slow
+def test_a_migration_does_not_wait_in_the_way_of_others(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    from tau_live.store.postgres import schema
+
+    address = server().new_database()
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: ["alter table rollouts add column more text"]})
+    monkeypatch.setattr(schema, "VERSION", 2)
+
+    with psycopg.connect(address) as other:
+        other.execute("select count(*) from rollouts")
+        done = run("store", "migrate", address)
+    again = run("store", "migrate", address)
+
+    assert done.exit_code == 1
+    assert "lock timeout" in done.stderr
+    assert again.stdout == "the store has schema 2; it had 1\n"
+
+
+def test_an_old_file_is_migrated(tmp_path: Path, read: Read) -> None:
+    path = tmp_path / "store.sqlite"
+    with gzip.open(Path(__file__).parents[1] / "golden/store-0.1.0/store.sqlite.gz") as old:
+        path.write_bytes(old.read())
+    path.chmod(0o600)
+
+    done = read("store", "migrate", path)
+
+    assert isinstance(done, dict)
+    assert done["before"] < done["after"] == SCHEMA_VERSION
 
 
 def test_whoever_writes_meanwhile_is_named(filled: Path, tmp_path: Path, run: Run) -> None:

@@ -15,8 +15,17 @@ from tau_live.store.sql.connection import Value
 from tau_live.store.sql.rows import INSERT_REWARD, INSERT_ROLLOUT
 from tau_live.store.sqlite.schema import WHOLE_SCHEMA
 
-VERSION = 1
+MIGRATIONS: Mapping[int, Sequence[str]] = {}
+"""The statements that make each version after the first from the one before it.
+
+One that was released is never edited. They only add, so that hosts of the version before go on.
+"""
+
+VERSION = 1 + len(MIGRATIONS)
 """The schema's, in ``schema_version``."""
+
+LOCK_TIMEOUT = "2s"
+"""How long a migration waits for a lock: whoever comes after it waits with it."""
 
 LEFT_OUT = frozenset({"status_counts", "counters", "seals"})
 """Tables of SQLite that are others here."""

@@ -7,12 +7,13 @@ from pathlib import Path
 import psycopg
 
 from tau_live.core.errors import StoreVersionError
+from tau_live.store.postgres import schema
 from tau_live.store.postgres.batch import PostgresBatch
 from tau_live.store.postgres.checkpoints import PostgresCheckpoints
 from tau_live.store.postgres.connection import PostgresConnection, store_error
 from tau_live.store.postgres.grants import make_roles
 from tau_live.store.postgres.queue import PostgresQueue
-from tau_live.store.postgres.schema import VERSION, statements
+from tau_live.store.postgres.schema import statements
 from tau_live.store.retention import Size
 from tau_live.store.sealing import DIGEST_BYTES, ChainStart, Finding, Head, Sealer, Seals
 from tau_live.store.sql.batch import Batch
@@ -179,7 +180,7 @@ class PostgresStore(Store):
         )
 
 
-def _make(connection: PostgresConnection, *, copying: bool) -> None:
+def _make(connection: PostgresConnection, *, copying: bool = False, newest: bool = True) -> None:
     """Make the schema, unless it is there.
 
     Raises:
@@ -201,17 +202,39 @@ def _make(connection: PostgresConnection, *, copying: bool) -> None:
         version = connection.version()
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
-    _check_version(version, connection.address, copying=copying)
+    _check_version(version, connection.address, copying=copying, newest=newest)
 
 
-def _check_version(version: int, address: str, *, copying: bool) -> None:
-    if version < 0 and not (copying and version == -VERSION):
+def migrate(connection: PostgresConnection) -> None:
+    """Migrate to the newest schema, in one transaction; make the schema where there is none.
+
+    Raises:
+        StoreBusyError: Others kept a lock for too long; nothing was changed.
+        StoreVersionError: It is a newer version's, or that of a copy that is not whole yet.
+    """
+    _make(connection, newest=False)
+    raw = connection.raw
+    try:
+        with raw.transaction():
+            raw.execute(f"set local lock_timeout = '{schema.LOCK_TIMEOUT}'")
+            raw.execute(f"select pg_advisory_xact_lock({MAKING})")
+            version = connection.version()
+            for number in range(version + 1, schema.VERSION + 1):
+                for statement in schema.MIGRATIONS[number]:
+                    raw.execute(statement)
+            raw.execute(f"update schema_version set version = {schema.VERSION}")
+    except psycopg.Error as error:
+        raise store_error(error, connection.address) from error
+
+
+def _check_version(version: int, address: str, *, copying: bool, newest: bool) -> None:
+    if version < 0 and not (copying and version == -schema.VERSION):
         raise StoreVersionError(UNFINISHED.format(address))
-    if 0 <= version < VERSION:
-        raise StoreVersionError(OLDER.format(address, version, VERSION))
-    if version > VERSION:
+    if newest and 0 <= version < schema.VERSION:
+        raise StoreVersionError(OLDER.format(address, version, schema.VERSION))
+    if version > schema.VERSION:
         raise StoreVersionError(
-            f"store '{address}' has schema {version}, this tau-live knows {VERSION}: "
+            f"store '{address}' has schema {version}, this tau-live knows {schema.VERSION}: "
             "install a newer tau-live"
         )
 
