@@ -202,6 +202,12 @@ EXACT: Mapping[str, object] = {
     "bench gate:generated_at_epoch_ms": "integer",
     "store copy:rows.*": "integer",
     "store create:roles[]": "string",
+    "store cost:tables.*.rows": "integer",
+    "store cost:tables.*.bytes": ["integer", "null"],
+    **{
+        f"store cost:{name}_per_rollout": ["number", "null"]
+        for name in ("rows", "bytes", "log_bytes", "processor_s", "tables.*.bytes")
+    },
     **{f"store migrate:{name}": "integer" for name in ("before", "after")},
     **{f"store copy:{name}": "string" for name in ("from", "to")},
 }

@@ -1137,6 +1137,16 @@ KEYS: Mapping[str, Keys] = {
         "checks[].advice": "the fix; null if none is needed",
         "checks[].mistake": "the code of the finding, if `doctor` has one",
     },
+    "store cost": {
+        "rollouts": "rollouts in the store",
+        "rows_per_rollout": "rows of all tables, for each rollout; null without rollouts",
+        "bytes_per_rollout": "bytes of all tables and indexes; null where unknown",
+        "log_bytes_per_rollout": "bytes of the log of the server; null: it is also that of others",
+        "processor_s_per_rollout": "processor time of the server, in seconds; null likewise",
+        "tables.*.rows": "rows of a table",
+        "tables.*.bytes": "its bytes, with its indexes; null where SQLite cannot tell",
+        "tables.*.bytes_per_rollout": "those for each rollout",
+    },
     "store copy": {
         "from": "the store that was copied",
         "to": "the copy",

@@ -17,7 +17,14 @@ from tau_live.cli.options import (
     settings_of,
     store_option,
 )
-from tau_live.cli.output import number, print_json, printable, progress_bar
+from tau_live.cli.output import (
+    number,
+    print_all,
+    print_json,
+    printable,
+    progress_bar,
+    table_of,
+)
 from tau_live.core.errors import StoreUnavailableError
 from tau_live.core.records import AuditEntry
 from tau_live.operate.status import attached_processes
@@ -110,6 +117,54 @@ def check(ctx: click.Context, address: Path | None, path: Path | None, *, as_jso
     else:
         print_checks(results)
     ctx.exit(1 if worst == FAIL else 0)
+
+
+@store.command("cost", epilog=epilog("store cost", "tau-live store cost --json"))
+@address_argument
+@store_option
+@json_option
+def cost(address: Path | None, path: Path | None, *, as_json: bool) -> None:
+    """Show what a rollout costs in the store ADDRESS: bytes and rows, by table.
+
+    They are those of the rollouts that it holds, so that nobody has to believe a figure of others.
+    What a store cannot tell is null: its log and the processor time of its server are also those of
+    others.
+    """
+    settings = settings_of(address or path)
+    if not settings.store.exists():
+        raise StoreUnavailableError(f"no store at {settings.store}")
+    with closing(open_at(settings.store, read_only=True)) as given:
+        sizes, rollouts = given.sizes(), given.retention.size().rollouts
+        rows = {table: given.connection.count(f"select count(*) from {table}") for table in sizes}
+    known = [size for size in sizes.values() if size is not None]
+    total = sum(known) if known else None
+    if as_json:
+        print_json(
+            {
+                "rollouts": rollouts,
+                "rows_per_rollout": _per(sum(rows.values()), rollouts),
+                "bytes_per_rollout": _per(total, rollouts),
+                "log_bytes_per_rollout": None,
+                "processor_s_per_rollout": None,
+                "tables": {
+                    table: {
+                        "rows": rows[table],
+                        "bytes": sizes[table],
+                        "bytes_per_rollout": _per(sizes[table], rollouts),
+                    }
+                    for table in sizes
+                },
+            }
+        )
+        return
+    by_size = sorted(sizes, key=lambda table: -(sizes[table] or 0))
+    cells = [(table, rows[table], number(_per(sizes[table], rollouts))) for table in by_size]
+    shown = [*cells, ("all", sum(rows.values()), number(_per(total, rollouts)))]
+    print_all(table_of(("table", "rows", "bytes a rollout"), [cell for cell in shown if cell[1]]))
+
+
+def _per(count: float | None, rollouts: int) -> float | None:
+    return count / rollouts if count is not None and rollouts else None
 
 
 @store.command(

@@ -69,7 +69,7 @@ ONLY_READING = {
     "top", "dashboard", "otlp",
     "gate show", "gate log", "rollouts", "show", "why", "updates", "policy list", "policy show",
     "evaluate", "power", "export", "config", "verify", "doctor", "report", "init",
-    "alerts list", "alerts test", "metrics", "completion", "store check",
+    "alerts list", "alerts test", "metrics", "completion", "store check", "store cost",
     *(f"experience {verb}" for verb in (
         "status", "list", "show", "history", "diff", "verify", "quarantine list", "export",
         "pack init", "pack stamp", "pack check", "demo",

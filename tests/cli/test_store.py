@@ -200,6 +200,36 @@ def test_a_migration_does_not_wait_in_the_way_of_others(
     assert again.stdout == "the store has schema 2; it had 1\n"
 
 
+@pytest.mark.parametrize("place", ["file", pytest.param("database", marks=needs_postgres)])
+def test_a_store_says_what_a_rollout_costs_in_it(
+    place: str, lived: Path, tmp_path: Path, read: Read, run: Run
+) -> None:
+    address = str(lived)
+    if place == "database":
+        address = server().new_database(empty=True)
+        read("store", "copy", lived, address)
+
+    done = read("store", "cost", address)
+
+    assert isinstance(done, dict)
+    assert undocumented("store cost", done) == (set(), set())
+    assert done["rollouts"] == done["tables"]["rollouts"]["rows"] == 192
+    sizes = [table["bytes"] for table in done["tables"].values()]
+    assert done["bytes_per_rollout"] == pytest.approx(sum(sizes) / 192)
+    assert done["tables"]["decisions"]["bytes_per_rollout"] > 200  # its features alone
+    assert done["log_bytes_per_rollout"] is done["processor_s_per_rollout"] is None
+    assert "decisions" in run("store", "cost", address).stdout
+
+
+def test_an_empty_store_costs_nothing_that_is_known(tmp_path: Path, read: Read, run: Run) -> None:
+    run("store", "create", tmp_path / "store.sqlite")
+
+    done = read("store", "cost", tmp_path / "store.sqlite")
+
+    assert isinstance(done, dict)
+    assert (done["rollouts"], done["bytes_per_rollout"]) == (0, None)
+
+
 def test_an_old_file_is_migrated(tmp_path: Path, read: Read) -> None:
     path = tmp_path / "store.sqlite"
     with gzip.open(Path(__file__).parents[1] / "golden/store-0.1.0/store.sqlite.gz") as old:

@@ -31,6 +31,14 @@ and relnamespace = (select relnamespace from pg_class where oid = 'rollouts'::re
 """
 
 
+SIZES = """
+select relname::text as name, pg_total_relation_size(oid) as bytes from pg_class
+where relkind = 'r'
+and relnamespace = (select relnamespace from pg_class where oid = 'rollouts'::regclass)
+order by relname
+"""
+
+
 class PostgresRetention(Retention):
     """Retention in a database, whose server gives space back by itself."""
 
@@ -154,6 +162,10 @@ class PostgresStore(Store):
     def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
         """Open a batch, inside a transaction; see ``Store.batch``."""
         return PostgresBatch(self._connection, ids)
+
+    def sizes(self) -> dict[str, int | None]:
+        """Return the bytes of each table with its indexes."""
+        return {row["name"]: row["bytes"] for row in self._connection.rows(SIZES)}
 
     def make_roles(self) -> list[str]:
         """Make the roles of the database, and grant them what they may do; return their names.

@@ -1,6 +1,6 @@
 """A store: its roles, in one database that several processes may share."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
@@ -219,6 +219,10 @@ class Store(ABC):
 
     def set_leftovers_aside(self) -> None:  # noqa: B027  # of a file
         """Rename what is left beside a store that was removed or replaced."""
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int | None]:
+        """Return the bytes of each table with its indexes; ``None`` where they are unknown."""
 
     def make_roles(self) -> list[str]:
         """Make the roles of the database, and grant them what they may do; return their names.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from tau_live.core import fault
-from tau_live.core.errors import suppress
+from tau_live.core.errors import StoreUnavailableError, suppress
 from tau_live.store.checkpoints import FolderCheckpoints
 from tau_live.store.files import BESIDE, beside, policies_of, set_aside
 from tau_live.store.records import OddRows
@@ -25,6 +25,16 @@ from tau_live.store.sqlite.odd_rows import odd_rows
 from tau_live.store.sqlite.retention import SqliteRetention
 from tau_live.store.sqlite.schema import SCHEMA_VERSION, check, migrate
 from tau_live.store.sqlite.seals import SqliteSeals
+
+OWN_TABLES = """
+select name from sqlite_master where type = 'table' and name not like 'sqlite_%' order by name
+"""
+
+SIZES = """
+select tbl_name as name, sum(pgsize) as bytes
+from dbstat join sqlite_master on sqlite_master.name = dbstat.name
+where tbl_name not like 'sqlite_%' group by tbl_name
+"""
 
 
 class SqliteStore(Store):
@@ -116,6 +126,15 @@ class SqliteStore(Store):
         ]
         with suppress(OSError):
             set_aside(self.path, own)
+
+    def sizes(self) -> dict[str, int | None]:
+        """Return the bytes of each table with its indexes; ``None`` where SQLite cannot tell."""
+        rows = self._connection.rows
+        names: dict[str, int | None] = {row["name"]: None for row in rows(OWN_TABLES)}
+        try:
+            return names | {row["name"]: row["bytes"] for row in rows(SIZES)}
+        except StoreUnavailableError:  # this SQLite was built without its table of pages
+            return names
 
     def damage(self, *, deadline: float) -> str | None:
         """Return the first damage found in the file's pages, as a sentence; empty if none.
