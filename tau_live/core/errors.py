@@ -87,7 +87,7 @@ class StoreUnavailableError(StoreError):
     """The store cannot be opened, read or written.
 
     Attributes:
-        todo: What an operator should do, one for each cause; empty where the message says it.
+        todo: What an operator should do about a server that fails, one for each cause; or empty.
     """
 
     todo = ""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from tau_live.core.clock import Jumps
-from tau_live.core.errors import StoreError
+from tau_live.core.errors import StoreError, StoreUnavailableError
 from tau_live.core.files import can_write_in
 from tau_live.core.gate import Kind
 from tau_live.core.gate_keeper import GateKeeper
@@ -92,6 +92,8 @@ class _Learning:
         except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
             if self._trouble.lacks_room(error):
                 self._trouble.record_learner_failure(error)
+            elif isinstance(error, StoreUnavailableError) and error.todo:  # for all alike
+                self._trouble.log(error)
             else:
                 self.gate.record_failure(Kind.UPDATE, text_of(error), at=time.time())
                 logger().warning("update_failed", error=text_of(error))

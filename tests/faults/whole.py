@@ -12,6 +12,7 @@ from tau_live.core.settings import SPOOL_NAME, Settings
 from tau_live.decisions.policies import check_policy
 from tau_live.operate.verification import gate_contradictions
 from tau_live.store.files import policies_of
+from tau_live.store.roles import Store
 from tau_live.store.sealing import SEALED, Sealer
 from tau_live.store.sqlite.store import SqliteStore
 
@@ -62,8 +63,8 @@ def problems(settings: Settings) -> list[str]:
         return [
             *_of_sqlite(store),
             *_of_seals(store),
-            *_of_learning(store),
-            *_of_policies(store),
+            *problems_of_learning(store),
+            *problems_of_policies(store),
         ]
     finally:
         store.close()
@@ -85,7 +86,7 @@ def _of_seals(store: SqliteStore) -> Iterator[str]:
     yield from map(str, gate_contradictions(store))
 
 
-def _of_learning(store: SqliteStore) -> Iterator[str]:
+def problems_of_learning(store: Store) -> Iterator[str]:
     learned: dict[str, int] = {}
     for update in reversed(store.policies.updates()):
         if update.last_ready <= learned.get(update.point, 0):
@@ -102,7 +103,7 @@ def _of_learning(store: SqliteStore) -> Iterator[str]:
         yield f"updates made {sorted(made)}, known are {known}"
 
 
-def _of_policies(store: SqliteStore) -> Iterator[str]:
+def problems_of_policies(store: Store) -> Iterator[str]:
     for serving in store.policies.in_service().values():
         if not serving.version:
             continue

@@ -169,13 +169,16 @@ def test_orders_are_heard_after_the_server_was_killed(home: Path) -> None:
     own = Server()
     try:
         fleet = Fleet(own.new_database(), home)
-        with fleet.running() as store:
+        with fleet.running():
             own.stop("immediate")
+            fleet.wait_for([False, False, 1], deadline_s=10.0)
             own.start()
+            fleet.wait_for([True, False, 1], deadline_s=30.0)
             until(lambda: sessions(fleet.address) == HOSTS)
-            hold(store)
-            given_at = time.time()
-            delay = fleet.wait_for([False, False, 1], deadline_s=10.0) - given_at
+            with closing(open_at(fleet.address)) as store:
+                hold(store)
+                given_at = time.time()
+                delay = fleet.wait_for([False, False, 1], deadline_s=10.0) - given_at
     finally:
         own.remove()
 
