@@ -135,7 +135,7 @@ class ArchiveFolder:
                 sets.append(_pack(self.path, day, _next_number(sets, day), rows))
                 count += sets[-1].rollouts
                 report_progress(count)
-            self._write(Manifest(sets, _digest_of(pending), seals))
+            self._write(Manifest(sets, _digest_of(pending), seals or manifest.seals))
         pending.unlink()
 
     def rollouts_of(self, session: str) -> list[str]:
