@@ -27,7 +27,8 @@ NOT_RUN = {"tau-live policy undo", "tau-live demo", "tau-live proxy", "tau-live 
            "tau-live autostart enable", "tau-live autostart disable",
            "tau-live optimize worker", "tau-live optimize aliases", "tau-live bench suite",
            "tau-live bench suite check", "tau-live bench suite list", "tau-live bench template",
-           *(f"tau-live {command}" for command in BENCH), "tau-live start",
+           *(f"tau-live {command}" for command in BENCH), "tau-live start", "tau-live ship",
+           *(path for path in EVERY if path.startswith("tau-live store")),
            *(path for path in EVERY if path.startswith("tau-live experience"))}  # fmt: skip
 """Learns for a minute, needs an order, runs something else, changes the environment, or draws."""
 
