@@ -3,7 +3,7 @@
 Deleted rows go into ``pending.jsonl`` first, each block flushed to the disk before its rollouts are
 deleted. At the end they are packed: a set of files, one for each table, for each day on which
 rollouts ended. Each file is read back and compared, the manifest names them all at once, and only
-then ``pending.jsonl`` goes. A kill leaves it, and the next run makes the same files of it again.
+then ``pending.jsonl`` is emptied. What a kill leaves there the next run packs, into the same files.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -101,11 +101,16 @@ class ArchiveFolder:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         make_folders(folder)
-        manifest, pending = read_manifest(folder), folder / PENDING
-        if pending.exists() and manifest.pending == _digest_of(pending):
-            pending.unlink()  # a kill came between the manifest and this
-        self._pending = Archive(pending)
-        self._sweep(manifest)  # what a kill left, of which nothing may remain
+        read_manifest(folder)  # before a file is made in somebody else's folder
+        self._pending = Archive(folder / PENDING)  # nobody else changes the folder from here on
+        try:
+            manifest = read_manifest(folder)
+            if manifest.pending == _digest_of(folder / PENDING):
+                self._pending.clear()  # a kill came between the manifest and this
+            self._write(manifest)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def rows(self) -> int:
@@ -136,7 +141,7 @@ class ArchiveFolder:
                 count += sets[-1].rollouts
                 report_progress(count)
             self._write(Manifest(sets, _digest_of(pending), seals or manifest.seals))
-        pending.unlink()
+            self._pending.clear()
 
     def rollouts_of(self, session: str) -> list[str]:
         """Return the ids of the rollouts of a session. Raises: ArchiveError."""
@@ -172,12 +177,9 @@ class ArchiveFolder:
         return gone
 
     def _write(self, manifest: Manifest) -> None:
-        """Write the manifest, and remove the files that it does not name."""
+        """Write the manifest, and remove what it does not name: of that nothing may remain."""
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         write_whole(self.path / MANIFEST, content + b"\n")
-        self._sweep(manifest)
-
-    def _sweep(self, manifest: Manifest) -> None:
         named = {self.path / file.path for packed in manifest.sets for file in packed.files}
         for file in self.path.glob("day=*/*"):
             if file not in named:
@@ -189,14 +191,14 @@ class ArchiveFolder:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of an archive; an empty one for a folder that has none.
+    """Return the manifest of an archive; an empty one for a folder in which nothing is packed yet.
 
     Raises:
         ArchiveError: It cannot be read, or the folder holds something else.
     """
     path = folder / MANIFEST
     try:
-        if not path.exists() and not (folder / PENDING).exists() and any(folder.iterdir()):
+        if not path.exists() and any(file.name != PENDING for file in folder.iterdir()):
             raise ArchiveError(f"'{folder}' is not an archive: name a new folder, or one of ours")
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:

@@ -92,6 +92,12 @@ class Archive:
         self._end = end
         self.rows += len(rows)
 
+    def clear(self) -> None:
+        """Remove all rows, which are kept elsewhere by now. Raises: OSError."""
+        os.ftruncate(self._file, 0)
+        os.fsync(self._file)
+        self._end = 0
+
     def close(self) -> None:
         """Close the file; closing it again does nothing."""
         if self._file >= 0:

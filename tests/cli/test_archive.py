@@ -78,7 +78,7 @@ def test_all_that_was_deleted_comes_back_as_it_was(
     assert (done["rollouts"], more["rollouts"]) == (RUNS - 20, 20)
     assert (back["rollouts"], back["known"]) == (RUNS, 0)
     assert exported(run, tmp_path / "again.sqlite", *OWN) == before
-    assert not (tmp_path / "old" / PENDING).exists()
+    assert not (tmp_path / "old" / PENDING).read_bytes()
     files = [file for file in (tmp_path / "old").rglob("*") if file.is_file()]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
 
@@ -203,12 +203,13 @@ def test_what_was_archived_twice_is_packed_once(tmp_path: Path) -> None:
 def test_a_kill_while_packing_changes_nothing(tmp_path: Path, *, named: bool) -> None:
     folder, pending = tmp_path / "old", tmp_path / "old" / PENDING
     archive_of(folder, [*rows_of(1), *rows_of(2)], pack=False)
-    shutil.copy(pending, tmp_path / "pending")
+    for file in (PENDING, MANIFEST):
+        shutil.copy(folder / file, tmp_path)
     archive_of(folder, [])
     before = digests(folder)
-    shutil.copy(tmp_path / "pending", pending)  # as a kill leaves it
+    shutil.copy(tmp_path / PENDING, pending)  # as a kill leaves it
     if not named:
-        (folder / MANIFEST).unlink()
+        shutil.copy(tmp_path / MANIFEST, folder)
 
     archive_of(folder, [])
 
@@ -235,6 +236,18 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, run: Run) -> None:
 
     assert result.exit_code == 1
     assert "rewards-0001.parquet' is not the file that the manifest names" in result.stderr
+
+
+def test_an_archive_without_its_manifest_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    archive_of(folder, rows_of(1))
+    (folder / MANIFEST).unlink()
+    files = [*folder.rglob("*.parquet")]
+
+    with pytest.raises(ArchiveError, match="is not an archive"):
+        ArchiveFolder(folder)
+
+    assert files == [*folder.rglob("*.parquet")] != []
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, store: Path, run: Run) -> None:
