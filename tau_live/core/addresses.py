@@ -45,7 +45,8 @@ def file_of(address: str) -> Path:
 def is_remote(address: str) -> bool:
     """Return whether a database is on another machine: neither on loopback nor on a socket."""
     parts = urlsplit(address)
-    hosts = parse_qs(parts.query).get("host") or [parts.hostname or ""]
+    own = parse_qs(parts.query)
+    hosts = own.get("host") or [parts.hostname or own.get("hostaddr", [""])[-1]]
     return not all(host in LOCAL or host.startswith("/") for host in hosts[-1].split(","))
 
 

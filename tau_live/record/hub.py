@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from tau_live.core.errors import StoreBusyError, StoreError, StoreUnavailableError
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import logger, text_of
-from tau_live.core.processes import HOUSE, PROCESSES
 from tau_live.core.sync import Latch, Throttle
 from tau_live.record.collector import Collector
 from tau_live.record.shipper import BATCH, Shipper, note_heard
+from tau_live.record.writer import HEARTBEAT_S, beat, leave
 from tau_live.rl.throttle import giving_way
 from tau_live.store.records import Topic
 from tau_live.store.roles import Spool, Store
@@ -28,8 +28,6 @@ SILENT_S = 5.0
 
 RETRY_S = 0.5
 LONGEST_RETRY_S = 5.0
-HEARTBEAT_S = 5.0
-HEARTBEAT_TTL_S = 20.0
 
 SHIPPING = "ship"
 """The lease, in the spool, of the one process of a host that ships."""
@@ -267,9 +265,8 @@ class Hub:
             return
         if time.monotonic() - self._beaten_at >= HEARTBEAT_S:
             self._beaten_at = time.monotonic()
-            hub.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S)
+            keeps_house = beat(hub, self._owner)
             note_heard(self._spool, hub)
-            keeps_house = hub.leases.acquire(HOUSE, self._owner, ttl_s=HEARTBEAT_TTL_S) > 0
             if keeps_house:
                 self._expire(hub)
             self._listeners.look(hub, keeps_house)
@@ -339,7 +336,6 @@ class Hub:
             if self._spool is not None:
                 self._spool.leases.release(SHIPPING, self._owner)
             if self._hub is not None:
-                self._hub.leases.release(PROCESSES + self._owner, self._owner)
-                self._hub.leases.release(HOUSE, self._owner)
+                leave(self._hub, self._owner)
         except StoreError as error:  # they end by themselves
             self._note_failure(error)

@@ -221,8 +221,7 @@ class Writer:
                 if not self.backlog:
                     reason = Reason.ABANDONED if self._gate.passes else Reason.INTERRUPTED
                     self._pipeline.collector.end_open(reason=reason, at=self._now())
-                self._store.leases.release(PROCESSES + self._owner, self._owner)
-                self._store.leases.release(HOUSE, self._owner)
+                leave(self._store, self._owner)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
             self._handle_failure(error)
         self._close_store()
@@ -413,12 +412,21 @@ class Writer:
 
     def _beat(self, store: Store, now: float) -> None:
         self._set_skew(store)
-        store.leases.acquire(PROCESSES + self._owner, self._owner, ttl_s=HEARTBEAT_TTL_S)
-        self._keeps_house = not store.is_shared or (
-            store.leases.acquire(HOUSE, self._owner, ttl_s=HEARTBEAT_TTL_S) > 0
-        )
+        self._keeps_house = beat(store, self._owner)
         self._beaten_at = now
         self.trouble.record_write()
+
+
+def beat(store: Store, owner: str) -> bool:
+    """Renew the lease of a process; return whether it keeps house for all that share the store."""
+    store.leases.acquire(PROCESSES + owner, owner, ttl_s=HEARTBEAT_TTL_S)
+    return not store.is_shared or store.leases.acquire(HOUSE, owner, ttl_s=HEARTBEAT_TTL_S) > 0
+
+
+def leave(store: Store, owner: str) -> None:
+    """Release the leases of a process."""
+    for name in (PROCESSES + owner, HOUSE):
+        store.leases.release(name, owner)
 
 
 def end_orphans(store: Store, collector: Collector, *, owner: str, now: float) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from tau_live.core.errors import LeaseLostError
 from tau_live.core.gate import GateEntry, GateRow
-from tau_live.core.processes import this_process
+from tau_live.core.processes import PROCESSES, this_process
+from tau_live.record.writer import beat, leave
 from tau_live.store.records import Lease
 from tau_live.store.roles import Store
 
@@ -222,3 +223,15 @@ def test_of_many_who_want_a_lease_at_once_one_gets_it(opened: OpenStore) -> None
         thread.join(timeout=10)
 
     assert got == [opened().leases.holder("update")]
+
+
+def test_of_all_machines_one_process_keeps_house_until_it_leaves(store: Store) -> None:
+    first, second = "elsewhere/1:1:1", "elsewhere/2:1:1"
+
+    keep_house = [beat(store, owner) for owner in (first, second, first)]
+    leave(store, first)
+    after = beat(store, second)
+
+    assert keep_house == [True, not store.is_shared, True]
+    assert after
+    assert [*store.leases.holders(PROCESSES).values()] == [second]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.core.addresses import address_in, file_of, keep
+from tau_live.core.addresses import address_in, file_of, is_remote, keep
 from tau_live.core.errors import SettingsError
 from tau_live.core.settings import Settings
 
@@ -74,3 +74,20 @@ def test_an_address_that_cannot_be_kept_is_in_no_message(
 
     assert "cannot be kept" in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "remote"),
+    [
+        ("postgresql://tau@db.example/tau", True),
+        ("postgresql://tau@/tau?hostaddr=192.0.2.7", True),
+        ("postgresql://tau@localhost,db.example/tau", True),
+        ("postgresql://tau@/tau?host=/run/postgresql", False),
+        ("postgresql://tau@127.0.0.1:5433/tau", False),
+        ("postgresql://tau@/tau", False),
+    ],
+)
+def test_a_database_on_another_machine_is_known_by_its_address(
+    address: str, *, remote: bool
+) -> None:
+    assert is_remote(address) is remote

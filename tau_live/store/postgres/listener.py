@@ -1,4 +1,4 @@
-"""What the server announces about topics, on a connection that is used for nothing else.
+"""Hears what the server announces about topics, on a connection that is used for nothing else.
 
 An announcement is a hint: what has changed, the table ``revisions`` says, which is read after each,
 after each connecting, and every five seconds in any case. Operators' orders, updates and trials are
