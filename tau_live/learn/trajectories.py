@@ -372,6 +372,14 @@ def _steps_of(
     return steps
 
 
+def _choices(learnable: LearnableRollout) -> int:
+    """Return how many decisions with a choice the last attempt of a run made, at every point."""
+    last = last_attempt(learnable.decisions)
+    return sum(
+        decision.attempt == last and len(decision.options) > 1 for decision in learnable.decisions
+    )
+
+
 class _Rollout(NamedTuple):
     """A usable rollout: its steps, the reward after each, and its safety cost."""
 
@@ -418,6 +426,7 @@ def _arrays(kept: Sequence[_Rollout], lags: Sequence[int], *, discount: float) -
         ),
         allowed=None if all(mask is None for mask in masks) else masks,
         explored=None if all(flag is None for flag in flags) else flags,
+        run_decisions=np.array([_choices(part.learnable) for part in kept], dtype=np.int64),
         propensity=np.array([step.propensity for step in steps]),
         value=value,
         reward=np.array([reward for rollout in kept for reward in rollout.rewards]),

@@ -429,6 +429,7 @@ def ppo_config(block: RlOptimizer) -> PPOConfig:
             clip_returns=gae.clip_returns or inf,
             epsilon=gae.normalization_epsilon,
         ),
+        least_decisions=0.0,  # the config asks for PPO's steps
         from_logged=True,
     )
 

@@ -42,6 +42,8 @@ class Trajectories:
         bootstrap: ``[R]``, value of the state in which a rollout was cut off; without effect
             where the last discount is 0.
         length: ``[R]``, decisions of each rollout, at least 1.
+        run_decisions: ``[R]``, the same at every point of the run, not at this one alone; ``None``
+            if there is no other.
         version_lag: ``[N]``, how many versions ago the deciding version was the newest.
         allowed: ``[N]`` masks ``[A]``, ``None`` where all options were allowed; ``None`` if
             all always were.
@@ -64,6 +66,7 @@ class Trajectories:
     allowed: Sequence[BoolArray | None] | None = None
     cost: FloatArray | None = None
     explored: Sequence[BoolArray | None] | None = None
+    run_decisions: IntArray | None = None
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -128,6 +131,11 @@ class Trajectories:
         return [None] * len(self.encoded) if self.explored is None else self.explored
 
     @property
+    def run_lengths(self) -> IntArray:
+        """``[R]``, the decisions of each run at every point."""
+        return self.length if self.run_decisions is None else self.run_decisions
+
+    @property
     def rollout_rewards(self) -> FloatArray:
         """``[R]``, the sum of each rollout's rewards."""
         totals: FloatArray = np.add.reduceat(self.reward, offsets(self.length)[:-1])
@@ -153,6 +161,7 @@ def concatenate(first: Trajectories, second: Trajectories | None) -> Trajectorie
         allowed=[*first.masks, *second.masks],
         explored=[*first.flags, *second.flags],
         cost=costs,
+        run_decisions=np.concatenate([part.run_lengths for part in both]),
     )
 
 
@@ -172,6 +181,7 @@ def newest(window: Trajectories | None, *, decisions: int) -> Trajectories | Non
         allowed=window.masks[at:],
         cost=None if window.cost is None else window.cost[at:],
         explored=window.flags[at:],
+        run_decisions=window.run_lengths[first:],
     )
 
 

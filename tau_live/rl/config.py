@@ -43,6 +43,9 @@ class PPOConfig:
         value_coefficient: Weight of the critic's loss, at least 0.
         entropy_coefficient: Weight of the entropy, at least 0.
         lag_bound: How many versions older a decision may be and still teach the actor.
+        least_decisions: Mean decisions of a rollout, at all points, below which PPO takes no step:
+            what follows a single decision is its reward, which the regressions know, and PPO would
+            learn its luck once more. Without a base PPO always takes its steps.
         effective_share: Smallest effective sample, as a share of the decisions, in ``[0, 1]``.
         window_decisions: Decisions of older rollouts that are learned from again, at least 0; else
             those of long older rollouts would outnumber the new ones.
@@ -74,6 +77,7 @@ class PPOConfig:
     value_coefficient: float = 0.5
     entropy_coefficient: float = 0.01
     lag_bound: int = 32
+    least_decisions: float = 1.5
     effective_share: float = 0.5
     window_decisions: int = 2_048
     sharpness: float = 6.0

@@ -29,6 +29,8 @@ from tau_live.rl.surrogate import (
 from tau_live.rl.throttle import yield_gil
 
 SAME_REWARDS = "fewer than two distinct rewards"
+ONE_DECISION = "runs have one decision"
+NO_CHOICE = "no decision with a choice and a propensity"
 NO_WEIGHT = "none would change a weight"
 _NEAR_CERTAIN = 0.95
 _TRIES = 12
@@ -368,6 +370,10 @@ def _learn(  # noqa: PLR0913, PLR0917  # one step of an update
             return _wait(state_after_base, diagnostics, SAME_REWARDS)
         return _skip(state_counted, diagnostics, SAME_REWARDS)
     yield_gil()
+    if state_counted.is_short(config):
+        return _learn_base(
+            state_counted, state_after_base, data, fresh, paid, diagnostics, config=config
+        )
     training_batch = build_batch(
         state_counted, state_after_base, data, paid, config=config, new=new
     )
@@ -388,6 +394,38 @@ def _learn(  # noqa: PLR0913, PLR0917  # one step of an update
     return _train_actor(
         state_counted, state_after_base, training_batch, diagnostics, config=config, rng=rng
     )
+
+
+def _learn_base(  # noqa: PLR0913, PLR0917  # one step of an update
+    state_counted: LearnerState,
+    state_after_base: LearnerState,
+    data: Batch,
+    fresh: Trajectories,
+    paid: Trajectories,
+    diagnostics: Diagnostics,
+    *,
+    config: PPOConfig,
+) -> Update:
+    """Return the update of the regressions alone, measured over its new decisions."""
+    decisions = len(fresh.encoded)
+    known = np.isfinite(paid.propensity) & (data.counts > 1)
+    if not known.any():
+        return _skip(state_counted, diagnostics, NO_CHOICE)
+    returns = rewards_to_go(paid, gamma=config.gamma)
+    state = state_after_base.expect(data.contexts, returns)
+    diagnostics = replace(
+        diagnostics, explained_variance=_explained_variance(fresh.value, returns[:decisions])
+    )
+    if known[:decisions].any():
+        new = data.select(np.flatnonzero(known[:decisions]))
+        after = choices(new, state.policy.weights, state.policy.net)
+        surest = np.maximum.reduceat(after.probabilities, new.starts[:-1])
+        diagnostics = replace(
+            diagnostics,
+            entropy=float(after.entropies.mean()),
+            near_certain_share=float((surest >= _NEAR_CERTAIN).mean()),
+        )
+    return _wait(state, diagnostics, ONE_DECISION)
 
 
 def _train_actor(
@@ -443,7 +481,7 @@ def _count(state: LearnerState, **more: int) -> LearnerState:
 def _reason_to_skip(training_batch: TrainingBatch, config: PPOConfig) -> str | None:
     actors = int(training_batch.acting.sum())
     if not actors:
-        return "no decision with a choice and a propensity"
+        return NO_CHOICE
     if training_batch.effective_sample_size < config.effective_share * actors:
         return (
             f"effective sample of {training_batch.effective_sample_size:.1f} is too small "
@@ -523,8 +561,10 @@ def _base_step(
         state_counted = state_counted.forget(options, penalty=config.penalty, rng=rng)
     if now.improved:
         state_counted = replace(state_counted, recency=state_counted.recency.prefer())
+    is_short = state_counted.is_short(config)
+    start = state_counted.without_residual() if is_short else state_counted
     policy = replace(
-        state_counted.policy,
+        start.policy,
         scale=state_counted.scale,
         rollouts=state_counted.counts.rollouts,
         decisions=state_counted.counts.decisions,
@@ -556,8 +596,15 @@ def _base_step(
     yield_gil()
     value_base = state_counted.expectation(now.price)
     policy = replace(policy, critic=frozen(policy.critic - state.value_base + value_base))
-    state_after_base = replace(state_counted, policy=policy, value_base=frozen(value_base))
-    state_after_base = state_after_base.add_features(data.contexts.slots, data.rows.slots)
+    state_after_base = replace(
+        state_counted,
+        policy=policy,
+        adam=start.adam,
+        net_adam=start.net_adam,
+        value_base=frozen(value_base),
+    )
+    if not is_short:
+        state_after_base = state_after_base.add_features(data.contexts.slots, data.rows.slots)
     return state_counted, state_after_base, data, base_kl
 
 

@@ -29,7 +29,7 @@ from tau_live.rl.crossing import (
     rows,
 )
 from tau_live.rl.kernel import Kernels, features
-from tau_live.rl.net import widen
+from tau_live.rl.net import Net, widen
 from tau_live.rl.policy import Policy, PolicyConfig
 from tau_live.rl.recursive import Regression
 from tau_live.rl.throttle import yield_gil
@@ -163,6 +163,7 @@ class Counts(NamedTuple):
         updates: Updates that made a new version.
         skipped: Updates that had too little to learn from.
         undone: Updates that went too far and were undone.
+        run_decisions: Decisions of the rollouts at every point.
     """
 
     rollouts: int = 0
@@ -170,6 +171,7 @@ class Counts(NamedTuple):
     updates: int = 0
     skipped: int = 0
     undone: int = 0
+    run_decisions: int = 0
 
     @property
     def together(self) -> float:
@@ -252,6 +254,7 @@ class LearnerState:
         counts = self.counts._replace(
             rollouts=self.counts.rollouts + len(fresh.length),
             decisions=self.counts.decisions + len(fresh.encoded),
+            run_decisions=self.counts.run_decisions + int(fresh.run_lengths.sum()),
         )
         whole = len(everything.length) >= counts.rollouts >= 2 * self.scaled_rollouts
         scale = moments.scale(self.scale, whole=whole)
@@ -372,6 +375,40 @@ class LearnerState:
         recency = self.recency.including(differences[counted] / sizes[counted])
         return replace(self, kernels=kernels, recency=recency)
 
+    def is_short(self, config: PPOConfig) -> bool:
+        """Whether rollouts have so few decisions that the regressions learn alone."""
+        counts = self.counts
+        few = counts.run_decisions < config.least_decisions * counts.rollouts
+        return few and config.sharpness > 0.0
+
+    def without_residual(self) -> "LearnerState":
+        """Return the state whose policy is its base alone, as before PPO's first step."""
+        policy, config = self.policy, self.policy.config
+        net = Net.initial(config.net_width, slots=config.width)
+        if not policy.weights.any() and policy.net.shape == net.shape:
+            return self
+        weights = frozen(np.zeros(config.cross_width))
+        return replace(
+            self,
+            policy=replace(policy, weights=weights, net=net),
+            adam=Adam.initial(config.cross_width + critic_width(config.width)),
+            net_adam=Adam.initial(net.shape.size),
+        )
+
+    def expect(self, contexts: Crossed, returns: FloatArray) -> "LearnerState":
+        """Return the state whose critic is its regression, right on average for these returns.
+
+        The regression weighs all returns alike; a policy that learns earns more than it did.
+
+        Args:
+            contexts: The critic's features of ``N`` states.
+            returns: ``[N]``, what followed each, in units of reward.
+        """
+        critic = self.value_base.copy()
+        errors = returns - contexts.dot(critic)
+        critic[self.policy.config.width] += float(np.add.reduce(errors)) / len(errors)
+        return replace(self, policy=replace(self.policy, critic=frozen(critic)))
+
     def add_features(self, contexts: IntArray, options: IntArray) -> "LearnerState":
         """Return the state whose network knows these features.
 
@@ -461,10 +498,10 @@ class LearnerState:
         """
         policy = Policy.from_arrays(arrays)
         config = policy.config
-        counts = required_array(arrays, "counts", (len(Counts._fields),)).astype(np.int64)
+        counts = _counts(arrays)
         scaled = required_array(arrays, "scaled_rollouts", (1,)).astype(np.int64)
-        if (counts < 0).any() or (scaled < 0).any():
-            raise ValueError(f"counts must be at least 0, got {counts.tolist()!r}")
+        if min(counts) < 0 or (scaled < 0).any():
+            raise ValueError(f"counts must be at least 0, got {counts!r}")
         size = {"slots": config.cross_width, "joint": config.ridge_width}
         action_fit = Regression.from_arrays(arrays, "action", **size)
         recent_fit, recency = action_fit, Recency()
@@ -494,7 +531,7 @@ class LearnerState:
             advantage_scale=AdvantageScale(
                 *required_array(arrays, "advantage_scale", (3,)).tolist()
             ),
-            counts=Counts(*counts.tolist()),
+            counts=counts,
         )
 
 
@@ -504,6 +541,14 @@ _LEAST_GAIN = 1e-6  # more than rounding explains
 _STATES = 1_024  # columns of the critic's regression that have covariances
 _FEW_NAMES = 16.0  # up to so many options, names count as much as features
 _LENGTH = 2.0  # of a row without its constant; digits, text and numbers all learned well with it
+
+
+def _counts(arrays: Mapping[str, Array]) -> Counts:
+    fields = len(Counts._fields)
+    if np.size(arrays.get("counts", ())) == fields:
+        return Counts(*required_array(arrays, "counts", (fields,)).astype(np.int64).tolist())
+    earlier = required_array(arrays, "counts", (fields - 1,)).astype(np.int64).tolist()
+    return Counts(*earlier)._replace(run_decisions=earlier[1])  # they knew one point alone
 
 
 def _lengthen(scale: Scale, everything: Trajectories) -> Scale:

@@ -30,7 +30,7 @@ def first_update(
 
 @pytest.mark.slow
 def test_fault_7_weights_really_move_and_ratios_leave_1() -> None:
-    life = lived(Tile(), rollouts=64, seed=0, policy_config=SMALL)
+    life = lived(TwoSteps(), rollouts=64, seed=0, policy_config=SMALL)
 
     assert life.state.policy.weights.any()
     taken = [one.diagnostics for one in life.updates if one.diagnostics.epochs_run]

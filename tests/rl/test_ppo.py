@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tau_live.rl.batch import Trajectories
+from tau_live.rl.batch import Trajectories, batch
 from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import encode
 from tau_live.rl.policy import PolicyConfig
@@ -130,14 +130,15 @@ def test_too_little_to_learn_from_is_skipped_and_counted(fresh: Trajectories, re
 
 def test_steps_too_short_to_change_a_weight_are_not_said_to_be_taken() -> None:
     state = LearnerState.initial(SMALL)
-    still = PPOConfig(learning_rate=5e-324, net_learning_rate=5e-324)
+    still = PPOConfig(least_decisions=0.0, learning_rate=5e-324, net_learning_rate=5e-324)
 
     found = updated(state, one_step([1.0, 0.0] * 4), config=still)
 
     assert found.diagnostics.ppo_skipped == "none would change a weight"
     assert np.array_equal(found.state.policy.weights, state.policy.weights)
     assert found.state.adam.steps == 0
-    assert updated(state, one_step([1.0, 0.0] * 4)).diagnostics.ppo_skipped is None
+    steps = updated(state, one_step([1.0, 0.0] * 4), config=PPOConfig(least_decisions=0.0))
+    assert steps.diagnostics.ppo_skipped is None
 
 
 def test_what_was_decided_too_unlike_now_teaches_by_its_returns_alone() -> None:
@@ -145,7 +146,7 @@ def test_what_was_decided_too_unlike_now_teaches_by_its_returns_alone() -> None:
     propensity = np.array([1.0 / 16] + [1.0] * 15)
     fresh = replace(one_step([1.0, 0.0] * 8, options=16), propensity=propensity)
 
-    found = updated(state, fresh)
+    found = updated(state, fresh, config=PPOConfig(least_decisions=0.0))
 
     assert found.skipped_reason is None
     assert found.state.counts.updates == 1
@@ -190,30 +191,35 @@ def test_no_rollout_at_all_is_skipped() -> None:
 
 def test_an_update_that_goes_too_far_is_undone_and_counted() -> None:
     state = LearnerState.initial(SMALL)
-    wild = PPOConfig(learning_rate=50.0, target_kl=0.0, max_kl=1e-6)
+    wild = PPOConfig(least_decisions=0.0, learning_rate=50.0, target_kl=0.0, max_kl=1e-6)
 
     found = updated(state, one_step([1.0, 0.0] * 4), config=wild)
 
     assert found.undone
     assert digest_of(found.state.policy) == digest_of(state.policy)
     np.testing.assert_array_equal(found.state.adam.first, state.adam.first)
-    assert found.state.counts == state.counts._replace(rollouts=8, decisions=8, undone=1)
+    assert found.state.counts == state.counts._replace(
+        rollouts=8, decisions=8, run_decisions=8, undone=1
+    )
 
 
 def test_the_whole_update_is_bounded_from_the_logged_probabilities() -> None:
     state, fresh = LearnerState.initial(SMALL), one_step([1.0, 0.0] * 4)
-    free = updated(state, fresh)
+    steps = PPOConfig(least_decisions=0.0, from_logged=True)
+    free = updated(state, fresh, config=replace(steps, from_logged=False))
     far = logged_kl(free.state.policy, fresh)
 
-    within = updated(state, fresh, config=PPOConfig(from_logged=True, max_kl=1.01 * far))
-    beyond = updated(state, fresh, config=PPOConfig(from_logged=True, max_kl=0.9 * far))
+    within = updated(state, fresh, config=replace(steps, max_kl=1.01 * far))
+    beyond = updated(state, fresh, config=replace(steps, max_kl=0.9 * far))
 
     assert free.diagnostics.base_kl == pytest.approx(far, rel=0.5)  # most of it is the base's
     assert (free.diagnostics.kl_k2 or 0.0) < 0.1 * far
     assert not within.undone
     assert beyond.undone
     assert digest_of(beyond.state.policy) == digest_of(state.policy)
-    assert beyond.state.counts == state.counts._replace(rollouts=8, decisions=8, undone=1)
+    assert beyond.state.counts == state.counts._replace(
+        rollouts=8, decisions=8, run_decisions=8, undone=1
+    )
 
 
 def test_the_divergence_from_logged_probabilities_is_half_the_mean_square() -> None:
@@ -341,7 +347,7 @@ def test_a_single_allowed_option_teaches_the_critic_only() -> None:
     only = np.array([True, False])
     masked = replace(fresh, chosen=np.zeros(8, dtype=np.int64), allowed=[only] * 7 + [None])
 
-    found = updated(state, masked)
+    found = updated(state, masked, config=PPOConfig(least_decisions=0.0))
 
     assert found.diagnostics.effective_sample_size == 1.0
     assert found.state.policy.critic.any()
@@ -417,3 +423,41 @@ def test_damaged_arrays_of_a_state_are_refused() -> None:
             LearnerState.from_arrays({key: arrays[key] for key in arrays if key != name})
     with pytest.raises(ValueError, match="counts"):
         LearnerState.from_arrays(arrays | {"counts": np.full(5, -1)})
+
+
+def test_where_a_run_has_one_decision_the_regressions_learn_alone() -> None:
+    state, fresh = LearnerState.initial(SMALL), one_step([1.0, 0.0] * 4)
+
+    alone = updated(state, fresh)
+    among_others = updated(state, replace(fresh, run_decisions=np.full(8, 3)))
+
+    assert alone.diagnostics.ppo_skipped == "runs have one decision"
+    assert alone.state.counts.updates == 1
+    assert alone.state.policy.base.gains.any()
+    assert not alone.state.policy.weights.any()
+    assert alone.diagnostics.entropy is not None
+    assert among_others.diagnostics.ppo_skipped is None
+    assert among_others.state.policy.weights.any()
+
+
+def test_a_point_whose_runs_got_shorter_loses_what_ppo_added() -> None:
+    state, fresh = LearnerState.initial(SMALL), one_step([1.0, 0.0] * 4)
+    long = updated(state, replace(fresh, run_decisions=np.full(8, 2))).state
+    for seed in range(8):
+        long = updated(long, fresh, seed=seed).state
+
+    assert long.counts.run_decisions < 1.5 * long.counts.rollouts
+    assert not long.policy.weights.any()
+    assert not long.policy.net.shape.outputs
+    assert long.adam.steps == 0
+
+
+def test_without_ppo_the_critic_is_right_on_average() -> None:
+    state = LearnerState.initial(SMALL)
+    poor, good = one_step([0.0, 0.2] * 16), one_step([0.8, 1.0] * 4)
+
+    state = updated(state, poor).state
+    found = updated(state, good).state
+
+    values = batch(found.policy, good).contexts.dot(found.policy.critic)
+    assert values.mean() == pytest.approx(0.9, abs=1e-9)

@@ -72,9 +72,9 @@ def test_a_good_option_whose_first_eight_tries_all_fail_is_found_within_300() ->
 
 @pytest.mark.slow
 def test_beside_one_that_does_fairly_most_seeds_find_it_within_1_200() -> None:
-    found = shares((0.9, 0.4), rollouts=1_200, after=1_150, unlucky=8, seeds=6)
+    found = shares((0.9, 0.4), rollouts=1_200, after=1_150, unlucky=8, seeds=10)
 
-    assert sorted(found)[1] >= 0.8  # measured: nine of ten seeds; after 300, two
+    assert sorted(found)[3] >= 0.8  # measured: eight of ten seeds; after 300, two
 
 
 @pytest.mark.slow
