@@ -10,6 +10,7 @@ linear scorer still learns from them.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ class Shape(NamedTuple):
     @property
     def size(self) -> int:
         """How many parameters there are."""
-        return sum(int(np.prod(part)) for part in self.parts)
+        return sum(prod(part) for part in self.parts)
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
@@ -100,7 +101,7 @@ def view(flat: FloatArray, shape: Shape) -> Towers:
     views = []
     begin = 0
     for part in shape.parts:
-        end = begin + int(np.prod(part))
+        end = begin + prod(part)
         views.append(flat[begin:end].reshape(part))
         begin = end
     return Towers(*views)

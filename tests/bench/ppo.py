@@ -79,7 +79,10 @@ def _measured(rounds: int, minibatch: int, epochs: int) -> Measured:
 
 
 def played(state: LearnerState, rng: np.random.Generator) -> Trajectories:
-    """Return rollouts of one decision, made by a policy that is learning which number counts."""
+    """Return one decision of each of many runs, by a policy that is learning which number counts.
+
+    Each run has another decision at another point: PPO learns from no run of one.
+    """
     numbers = rng.normal(size=(DECISIONS, NUMBERS))
     encoded = [
         encode(
@@ -102,6 +105,7 @@ def played(state: LearnerState, rng: np.random.Generator) -> Trajectories:
         bootstrap=np.zeros(DECISIONS),
         length=np.ones(DECISIONS, dtype=np.int64),
         version_lag=np.zeros(DECISIONS, dtype=np.int64),
+        run_decisions=np.full(DECISIONS, 2),
     )
 
 

@@ -30,6 +30,15 @@ def test_decisions_at_other_points_are_no_steps() -> None:
     assert found.length.tolist() == [2]
 
 
+def test_a_run_has_the_choices_of_its_last_attempt_at_every_point() -> None:
+    earlier, forced = decision(0, "tools", attempt=0), decision(4, "tools", options=("a",))
+
+    found = made(learnable(earlier, GOOD, decision(2, "tools"), decision(3), forced))
+
+    assert found.run_lengths.tolist() == [3]
+    assert made(learnable(GOOD)).run_lengths.tolist() == [1]
+
+
 def test_rollouts_stand_in_their_order_with_their_ids() -> None:
     second = learnable(GOOD, decision(2))
     second = second._replace(rollout=replace(second.rollout, rollout_id="s"))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tau_live.rl.arrays import frozen
+from tau_live.rl.config import PPOConfig
 from tau_live.rl.features import encode
 from tau_live.rl.policy import (
     HOST_DEFAULT,
@@ -84,7 +85,8 @@ def test_the_terms_sum_to_the_logits_and_those_make_the_probabilities(
 
 
 def test_the_terms_of_a_policy_that_has_learned_sum_to_its_logits() -> None:
-    policy = lived(Product(), rollouts=160, seed=1, every=32).state.policy
+    config = PPOConfig(least_decisions=0.0)
+    policy = lived(Product(), rollouts=160, seed=1, every=32, config=config).state.policy
     encoded = encode({"x": 1.0, "y": -0.5}, [(name, None) for name in Product.options])
 
     found = terms(policy, encoded, default=1, allowed=None)

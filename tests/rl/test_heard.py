@@ -201,13 +201,13 @@ def test_what_no_slope_can_say_is_learned(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_where_slopes_say_it_all_kernels_are_not_heard(seed: int) -> None:
-    heard = lived(Slopes(), rollouts=320, seed=seed, every=32, window=0)
-    slopes = lived(Slopes(), rollouts=320, seed=seed, every=32, window=0, policy_config=WITHOUT)
+def test_where_slopes_say_it_all_kernels_are_heard_by_chance_alone() -> None:
+    """1.5 standard errors are exceeded by chance in one case of fifteen."""
+    heard = [lived(Slopes(), rollouts=320, seed=seed, every=32, window=0) for seed in range(6)]
+    slopes = lived(Slopes(), rollouts=320, seed=0, every=32, window=0, policy_config=WITHOUT)
 
-    assert not heard.state.policy.base.kernel.is_trusted
-    assert np.mean(heard.rewards[160:]) > np.mean(slopes.rewards[160:]) - 0.1
+    assert sum(life.state.policy.base.kernel.is_trusted for life in heard) <= 1
+    assert np.mean(heard[0].rewards[160:]) > np.mean(slopes.rewards[160:]) - 0.1
 
 
 @pytest.mark.slow
