@@ -53,6 +53,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             for number in range(3 * UPDATE_EVERY):
                 with tau_live.run("agent", key=number) as run:
                     choice = run.decide("model", ["small", "large"], context={"n": float(number)})
+                    run.decide("tool", ["search", "none"])
                     run.reward(float(choice.option == "large"))
                 if number % UPDATE_EVERY == UPDATE_EVERY - 1:  # or the writer might serve it first
                     assert tau_live.flush(60)
