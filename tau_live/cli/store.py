@@ -25,6 +25,7 @@ from tau_live.cli.output import (
     progress_bar,
     table_of,
 )
+from tau_live.core.addresses import address_in
 from tau_live.core.errors import StoreUnavailableError
 from tau_live.core.records import AuditEntry
 from tau_live.operate.status import attached_processes
@@ -195,7 +196,8 @@ def copy(source: Path, target: Path, as_json: bool) -> None:
             later = "what they store from now on is not in the copy"
             click.echo(f"note: attached to {given.address}: {printable(names)}: {later}", err=True)
         # A chain that is copied is sealed with the key from the next opening on
-        key_file = None if given.seals.are_made else settings.audit_key_file
+        is_copied = given.seals.are_copied and address_in(settings.store) is None
+        key_file = None if is_copied else settings.audit_key_file
         with (
             closing(open_at(target, copying=True, key_file=key_file)) as made,
             progress_bar(quiet=as_json) as bar,

@@ -16,11 +16,10 @@ from tau_live.cli.options import (
     valid_reason,
 )
 from tau_live.cli.output import number, print_json, printable, progress_bar
-from tau_live.core.errors import StoreUnavailableError, TauLiveError
+from tau_live.core.errors import TauLiveError
 from tau_live.core.records import AuditEntry
 from tau_live.operate.verification import Verification, verify_store
 from tau_live.store.sealing import (
-    NOT_SEALED,
     ChainStart,
     keep_beginning,
     key_in,
@@ -73,11 +72,6 @@ def verify(  # one for each option
     if adopt and reason is not None:
         _adopt(path, reason)
     with open_store(path) as (store, settings), progress_bar(quiet=as_json) as bar:
-        if not store.seals.are_made:
-            raise StoreUnavailableError(
-                f"rows of {store.address} are not sealed: who may change them is up to the "
-                "database's own roles and logs"
-            )
         seals = store.seals.count()
         task = bar.add_task("seals", total=seals)
         verification = verify_store(
@@ -94,14 +88,14 @@ def verify(  # one for each option
                 "findings": [finding._asdict() for finding in verification.findings],
                 "seals": verification.seals,
                 "without_key": verification.without_key,
-                "not_covered": NOT_SEALED,
+                "not_covered": store.seals.not_covered,
                 "checkpoints": verification.checkpoints,
                 "head": str(verification.head),
                 "key_id": verification.head.key_id or None,
             }
         )
     else:
-        _print(verification)
+        _print(verification, store.seals.not_covered)
     ctx.exit(1 if verification.findings else 0)
 
 
@@ -118,6 +112,7 @@ def _adopt(path: Path | None, reason: str) -> None:
     except OSError as error:
         raise TauLiveError(f"cannot keep beside '{key_file}' what it seals: {error}") from error
     with open_store(path, write=True) as (store, settings):
+        store.seals.keep_heads()
         store.audit.add(
             AuditEntry(
                 at=time.time(), who=operator(), action="adopt", reason=reason,
@@ -135,7 +130,7 @@ def _head_of(text: str) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
-def _print(verification: Verification) -> None:
+def _print(verification: Verification, not_covered: str) -> None:
     for finding in verification.findings[:LISTED]:
         click.echo(f"{printable(finding.what)}: {printable(finding.detail)}")
     if len(verification.findings) > LISTED:
@@ -155,6 +150,6 @@ def _print(verification: Verification) -> None:
     click.echo(
         f"{summary}: {number(verification.seals)} seals, {sealed}, "
         f"{number(verification.checkpoints)} checkpoints; "
-        f"not covered: {NOT_SEALED}"
+        f"not covered: {not_covered}"
     )
     click.echo(f"head {verification.head}")

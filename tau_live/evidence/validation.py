@@ -767,8 +767,7 @@ def _broken_seals(store: Store, settings: Settings) -> Iterator[Fault]:
     begins = known_beginning(settings.audit_key_file, store.path)
     links = store.seals.broken_links(sealer, start=begins)
     result = [finding for finding in links if finding is not None]
-    for table in ("rewards", "decisions"):
-        result += store.seals.changed_rows(table)
+    result += store.seals.changed_rows(("rewards", "decisions"))
     result += store.seals.contradictions()
     for finding in result[:20]:
         yield Fault("seal_broken", "/verification", f"{finding.what}: {finding.detail}")

@@ -62,8 +62,7 @@ def verify_store(
             findings.append(finding)
         if n % 1000 == 0:
             report_progress(n)
-    for table in SEALED:
-        findings += store.seals.changed_rows(table)
+    findings += store.seals.changed_rows(SEALED)
     findings += store.seals.contradictions()
     with store.reading():  # one snapshot, or the gate might be held in between
         findings += gate_contradictions(store)

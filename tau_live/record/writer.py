@@ -418,9 +418,17 @@ class Writer:
 
 
 def beat(store: Store, owner: str) -> bool:
-    """Renew the lease of a process; return whether it keeps house for all that share the store."""
+    """Renew the lease of a process; return whether it keeps house for all that share the store.
+
+    Whoever does seals the ends of all chains of seals, once a minute.
+    """
     store.leases.acquire(PROCESSES + owner, owner, ttl_s=HEARTBEAT_TTL_S)
-    return not store.is_shared or store.leases.acquire(HOUSE, owner, ttl_s=HEARTBEAT_TTL_S) > 0
+    if not store.is_shared:
+        return True
+    keeps_house = store.leases.acquire(HOUSE, owner, ttl_s=HEARTBEAT_TTL_S) > 0
+    if keeps_house:
+        store.seals.keep_heads()
+    return keeps_house
 
 
 def leave(store: Store, owner: str) -> None:

@@ -128,8 +128,8 @@ def copy(source: Store, target: Store, *, tell: Tell) -> dict[str, int]:
 
 def _tables(source: Store, target: Store) -> Sequence[str]:
     """Return the tables that both stores have."""
-    are_sealed = source.seals.are_made and target.seals.are_made
-    return [table for table in columns() if are_sealed or table != "seals"]
+    are_copied = source.seals.are_copied and target.seals.are_copied
+    return [table for table in columns() if are_copied or table != "seals"]
 
 
 def _mark_of(store: Store) -> int:

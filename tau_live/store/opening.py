@@ -79,14 +79,16 @@ def open_at(  # noqa: PLR0913  # all but the address by name
         except ValueError as error:  # without the address, which may hold a secret
             raise StoreUnavailableError("the address of the store is malformed") from error
         return _open_database(
-            whole, file, busy_timeout_s=busy_timeout_s, read_only=read_only, copying=copying
-        )
+            whole, file, busy_timeout_s=busy_timeout_s, read_only=read_only, key_file=key_file,
+            copying=copying,
+        )  # fmt: skip
     kept = address_in(Path(path)) if scheme == "sqlite" else None
     if kept is not None:
         file = Path(path).absolute()
         return _open_database(
-            kept, file, busy_timeout_s=busy_timeout_s, read_only=read_only, copying=copying
-        )
+            kept, file, busy_timeout_s=busy_timeout_s, read_only=read_only, key_file=key_file,
+            copying=copying,
+        )  # fmt: skip
     if scheme != "sqlite":
         raise StoreUnavailableError(
             f"store must be a path, sqlite:PATH or postgresql://..., got {scheme}:"
@@ -117,8 +119,14 @@ def open_spool(
     )  # fmt: skip
 
 
-def _open_database(
-    address: str, file: Path, *, busy_timeout_s: float, read_only: bool, copying: bool
+def _open_database(  # all but two by name
+    address: str,
+    file: Path,
+    *,
+    busy_timeout_s: float,
+    read_only: bool,
+    key_file: Path | None,
+    copying: bool,
 ) -> Store:
     try:
         from tau_live.store.postgres.store import PostgresStore
@@ -127,8 +135,9 @@ def _open_database(
             "a store in PostgreSQL needs its client: `pip install 'tau-live[postgres]'`"
         ) from error
     return PostgresStore.open(
-        address, file=file, busy_timeout_s=busy_timeout_s, read_only=read_only, copying=copying
-    )
+        address, file=file, busy_timeout_s=busy_timeout_s, read_only=read_only, key_file=key_file,
+        copying=copying,
+    )  # fmt: skip
 
 
 def reader(file: Path, *, busy_timeout_s: float) -> Connection:

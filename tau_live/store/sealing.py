@@ -134,6 +134,11 @@ class Sealer:
         content = _encode((before or b"", kind, row, digest, self.key_id))
         return digest + blake2b(content, key=self._key, digest_size=DIGEST_BYTES).digest()
 
+    def link(self, *parts: object) -> bytes:
+        """Return the link of a seal of many rows, given its parts."""
+        content = _encode((*parts, self.key_id))
+        return blake2b(content, key=self._key, digest_size=DIGEST_BYTES).digest()
+
 
 NO_KEY = "TF-GRPO needs a stamping key: set TAU_LIVE_RL_AUDIT_KEY_FILE."
 
@@ -269,17 +274,26 @@ class Finding(NamedTuple):
 
 
 class Seals(ABC):
-    """The chain of seals, and unsealed rows that contradict the sealed ones.
+    """The chain or chains of seals, and unsealed rows that contradict the sealed ones.
 
     Attributes:
-        are_made: Whether rows are sealed when they are stored.
+        are_copied: Whether a copy of the store takes its chain over; else it has one of its own.
+        not_covered: What is stored and not sealed, for people.
     """
 
-    are_made = True
+    are_copied = False
+    not_covered = NOT_SEALED
 
     @abstractmethod
     def head(self) -> Head:
-        """Return the end of the chain."""
+        """Return the newest seal: the end of the chain, of many chains that of the newest."""
+
+    @abstractmethod
+    def count_made(self) -> int:
+        """Return how many rows were sealed so far: in the store, or by this connection."""
+
+    def keep_heads(self) -> None:  # noqa: B027  # one chain binds itself
+        """Seal the ends of all chains, once a minute: none of them can be cut off unseen."""
 
     @abstractmethod
     def count(self) -> int:
@@ -314,8 +328,8 @@ class Seals(ABC):
         """
 
     @abstractmethod
-    def changed_rows(self, table: str) -> Iterator[Finding]:
-        """Yield every row of a table that was edited, removed or added by others."""
+    def changed_rows(self, tables: Iterable[str]) -> Iterator[Finding]:
+        """Yield every row of these tables that was edited, removed or added by others."""
 
     @abstractmethod
     def contradictions(self) -> Iterator[Finding]:

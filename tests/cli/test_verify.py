@@ -1,5 +1,6 @@
 """``tau-live verify``: what it finds, what it says, and how it ends."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -12,10 +13,13 @@ from tau_live.core.errors import StoreUnavailableError
 from tau_live.decisions.checkpoints import Checkpoint, load, prune, save
 from tau_live.decisions.policies import needed_versions
 from tau_live.store.files import policies_of
+from tau_live.store.opening import open_at, open_spool
 from tau_live.store.sqlite.store import SqliteStore
+from tests.bench.fleet import store_batch
 from tests.cli.conftest import Run
 from tests.cli.filled import CHILD, SOLVED
 from tests.contracts.making import begun, decision, policy, update
+from tests.postgres import needs_postgres, server
 from tests.writes import writes
 
 pytestmark = pytest.mark.slow
@@ -450,3 +454,106 @@ def test_what_follows_the_adopted_part_needs_the_key(tmp_path: Path, run: Run) -
 @pytest.mark.parametrize("options", [["--adopt"], ["--reason", "x"]])
 def test_to_adopt_takes_a_reason(options: list[str], filled: Path, run: Run) -> None:
     assert run("verify", "--store", filled, *options).exit_code == 2
+
+
+@pytest.fixture
+def database(filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a copy of a store with one of everything in it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(filled.parent / "state"))
+    address = server().new_database()
+    copied = run("store", "copy", filled, address)
+    assert copied.exit_code == 0, copied.output
+    return address
+
+
+def _do_there(address: str, statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(address) as connection:
+        connection.execute(statement.encode())
+
+
+@needs_postgres
+def test_a_database_that_nobody_else_touched_is_sound(database: str, run: Run) -> None:
+    head = json.loads(run("verify", "--store", database, "--json").stdout)["head"]
+    run("gate", "hold", "--reason", "audit", "--store", database)
+    run("gate", "reset", "--reason", "over", "--store", database)
+    run("pause", "learning", "--reason", "odd", "--store", database)
+
+    sound = run("verify", "--store", database, "--head", head)
+
+    text = " ".join(sound.stdout.split())
+    assert (sound.exit_code, sound.stderr) == (0, "")
+    assert "no sealed row was changed" in text
+    assert "the numbers that the server gives" in text
+
+
+@needs_postgres
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("update decisions set propensity = 0.9", f"decision {SOLVED}:attempt-1:decision-"),
+        ("update rewards set value = 2.0", "reward "),
+        ("update rollouts set total_reward = 9.0 where ready_seq = 1", f"rollout {SOLVED}: it was"),
+        ("update monitors set numbers = '{}'", "monitor model: it was edited"),
+        ("update policies set sha256 = 'x'", "policy version "),
+        ("insert into alerts values (99, 'a', 'b', 'c', 'd', 'e', '{}', 1.0, 0, 'f')", "alert #99"),
+        ("update gate set state = 'hold'", "its history ends with pass"),
+        ("update gate_log set who = 'ada'", "line of the gate's history #1: it was edited"),
+        ("update checkpoints set content = 'x'", "version "),
+    ],
+)
+def test_what_was_done_to_a_database_is_named(
+    statement: str, expected: str, database: str, run: Run
+) -> None:
+    _do_there(database, statement)
+
+    found = run("verify", "--store", database)
+
+    assert found.exit_code == 1
+    assert expected in " ".join(found.stdout.split())
+
+
+@needs_postgres
+def test_a_database_stays_sound_through_archive_restore_and_copies(
+    database: str, filled: Path, run: Run
+) -> None:
+    archive = filled.parent / "archive.jsonl"
+    gone = run("gc", "--older-than", "30d", "--archive", archive, "--store", database)
+    after = run("verify", "--store", database)
+    restored = run("restore", archive, "--store", database)
+    again = run("verify", "--store", database)
+    back = filled.parent / "back.sqlite"
+    copied = run("store", "copy", database, back)
+
+    assert [one.exit_code for one in (gone, after, restored, again, copied)] == [0] * 5
+    assert run("verify", "--store", back).exit_code == 0
+
+
+@needs_postgres
+def test_a_database_is_adopted_by_the_command(database: str, filled: Path, run: Run) -> None:
+    environ = {"TAU_LIVE_RL_AUDIT_KEY_FILE": str(filled.parent / "key")}
+    with closing(open_at(server().new_database(), key_file=filled.parent / "key")):
+        pass  # makes the key
+
+    adopted = run("verify", "--store", database, "--adopt", "--reason", "ours", **environ)
+    forged = run("verify", "--store", database)
+
+    assert (adopted.exit_code, adopted.stderr) == (0, "")
+    assert "from before it had one" in " ".join(adopted.stdout.split())
+    assert "no key is at hand" in " ".join(forged.stdout.split())
+
+
+def test_a_spool_is_verified_like_any_store(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "spool.sqlite"
+    with closing(open_spool(path)) as spool:
+        store_batch(spool, ["live-1", "live-2"])
+    sound = run("verify", "--store", path)
+    _do(path, "update rewards set value = 0.1 where rollout_id = 'live-2'")
+    _do(path, "drop trigger outbox_rewards_update")
+
+    found = run("verify", "--store", path)
+
+    assert (sound.exit_code, found.exit_code) == (0, 1)
+    assert "reward solved of live-2: it was edited" in " ".join(found.stdout.split())
+    assert "trigger outbox_rewards_update: it was removed" in " ".join(found.stdout.split())

@@ -80,8 +80,7 @@ def _of_sqlite(store: SqliteStore) -> Iterator[str]:
 
 def _of_seals(store: SqliteStore) -> Iterator[str]:
     yield from (str(found) for found in store.seals.broken_links(Sealer()) if found)
-    for table in SEALED:
-        yield from (str(found) for found in store.seals.changed_rows(table))
+    yield from map(str, store.seals.changed_rows(SEALED))
     yield from map(str, store.seals.contradictions())
     yield from map(str, gate_contradictions(store))
 

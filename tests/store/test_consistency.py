@@ -16,8 +16,7 @@ from tests.writes import forget_old, writes
 
 
 def _findings(store: SqliteStore) -> list[Finding]:
-    changed = [found for table in SEALED for found in store.seals.changed_rows(table)]
-    return [*changed, *store.seals.contradictions()]
+    return [*store.seals.changed_rows(SEALED), *store.seals.contradictions()]
 
 
 def _ended(store: SqliteStore, rollout_id: str, status: RolloutStatus, *, at: float = 3.0) -> None:

@@ -37,6 +37,8 @@ FORBIDDEN = {
     "write the audit": "insert into audit (at) values (0)",
     "edit the audit": "update audit set who = ''",
     "delete from the audit": "delete from audit",
+    "change a seal": "update seals set key_id = ''",
+    "delete seals": "delete from seals",
     "read lessons": "select * from lessons",
     "delete a rollout": "delete from rollouts",
     "delete spans": "delete from recorded_spans",

@@ -40,6 +40,12 @@ LOOK_UPS: Mapping[str, str] = {
 
 EARNED_COLUMNS = into(EARNED)[1]
 
+SEALED_COLUMNS = (
+    *("seq", "rollout_id", "ready_seq", "total_reward", "run_reward", "left_out", "status"),
+    "metadata",
+)
+"""What is sealed of a rollout; of its ``ready_seq`` only that it has one."""
+
 LATER = 2**62
 """The ``ready_seq`` of a rollout until its batch is written: beyond all that were given."""
 
@@ -97,6 +103,9 @@ class PostgresBatch(Batch):
             arms=arms,
             rewards=rewards,
         )
+        self._connection.seal(
+            "rollouts", SEALED_COLUMNS, [_sealed_values(state) for state in ready]
+        )
         self._ready = {}
         if any(last):
             self._number_last(last, ready)
@@ -133,3 +142,12 @@ class PostgresBatch(Batch):
             return []
         columns = [[*column] for column in zip(*wanted, strict=True)]
         return self._connection.rows_bound(LOOK_UPS[statement], columns)
+
+
+def _sealed_values(state: RolloutState) -> Sequence[Value]:
+    """Return the values of ``SEALED_COLUMNS`` of a rollout that becomes ready."""
+    rollout = state.rollout
+    return (
+        *(state.seq, rollout.rollout_id, LATER, rollout.total_reward, rollout.run_reward),
+        *(state.left_out, rollout.status, state.metadata),
+    )

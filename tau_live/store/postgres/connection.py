@@ -31,6 +31,18 @@ from tau_live.store.postgres.schema import (
     kinds_of,
     numbering,
 )
+from tau_live.store.postgres.sealing import (
+    INSERT_SEAL,
+    NEXT_PLACE,
+    STORE_ID,
+    Chain,
+    Columns,
+    Form,
+    entries_of,
+    form_of,
+    shape_of,
+)
+from tau_live.store.sealing import Sealer
 from tau_live.store.sql.columns import as_stored, into
 from tau_live.store.sql.connection import Connection, Parameters, Row, Value
 
@@ -91,6 +103,12 @@ insert into ids select unnest(%b::text[]) on conflict (rollout_id)
 do update set rollout_id = excluded.rollout_id where false
 """
 """Locks the row of each id, which is made where there is none; no row is written anew."""
+
+HOLD_AND_PLACE = f"""
+with held as ({HOLD} returning 1)
+{NEXT_PLACE} from (select count(*) from held) as locked
+"""
+"""The same, and takes a place when all are locked."""
 
 SEQUENCES = """
 select numbered.name, numbered.key, numbered.sequence,
@@ -197,6 +215,9 @@ class PostgresConnection(Connection):
         self._is_closed = False
         self._last: Sequence[object] | None = None  # what is numbered at the commit
         self._flush = _Flush()
+        self._chain: Chain | None = None
+        self._marks: list[int] = []  # what the chain was to seal when each transaction began
+        self._place: int | None = None  # of the transaction's seal
         self._mode = ""  # of the transaction; empty until its first statement
         self._working = RLock()  # held while a statement or a transaction runs
         self._listener = Listener(self._conninfo)
@@ -232,26 +253,78 @@ class PostgresConnection(Connection):
             raise StoreUnavailableError(f"store '{self.address}' cannot be used: it is closed")
         if self._raw.closed and not self._savepoints:
             self._raw = self._connect()
+            if self._chain is not None:  # of another server, perhaps, without the newest seal
+                self._chain.restart()
         return self._raw
+
+    @property
+    def chain(self) -> Chain:
+        """The chain of seals of what is written here; reading has none."""
+        assert self._chain is not None  # noqa: S101  # whoever writes seals
+        return self._chain
+
+    def seal_with(self, sealer: Sealer) -> None:
+        """Seal all writes from now on."""
+        self._chain = Chain(sealer, self.count(STORE_ID))
+
+    def seal(self, table: str, names: Sequence[str], rows: Sequence[Sequence[Value]]) -> None:
+        """Seal rows that the server is about to write, given some of their columns."""
+        if rows and self._chain is not None:
+            columns = stored_columns(table, names, rows)
+            self._seal(table, dict(zip(names, columns, strict=True)))
+
+    def _seal(self, table: str, columns: Columns, form: Form | None = None) -> None:
+        are_gone, may_end = (form.are_gone, form.may_end) if form else (False, False)
+        self.chain.add(entries_of(table, columns, are_gone=are_gone, may_end=may_end))
+
+    def _form_of(self, sql: str) -> Form | None:
+        """Return the form of a statement that is to be sealed; ``None`` if nothing is."""
+        return None if self._chain is None else form_of(sql)
+
+    def _seal_returned(self, form: Form, cursor: "psycopg.Cursor[_Row]") -> None:
+        """Seal the rows that a statement returns."""
+        rows = cursor.fetchall()
+        if rows:
+            kind = type(rows[0])
+            self._seal(
+                form.table,
+                {name: [row[at] for row in rows] for name, at in kind.places.items()},
+                form,
+            )
+            cursor.scroll(0, mode="absolute")
 
     def _run(
         self, sql: str, parameters: Parameters = (), *, mode: str = ALONE
     ) -> "psycopg.Cursor[_Row]":
         self._end_flush()
+        text = render(sql)
+        form = self._form_of(text)
         try:
             self._open(mode)
-            return self.raw.execute(render(sql), _values_of(parameters))
+            cursor = self.raw.execute(form.sql if form else text, _values_of(parameters))
+            if form:
+                self._seal_returned(form, cursor)
         except (psycopg.Error, ValueError, OverflowError) as error:
             raise self._error_of(error) from error
+        return cursor
 
     def _open(self, mode: str) -> None:
         """Begin the transaction, if this is its first statement."""
         if self._savepoints and not self._mode:
-            self.raw.execute(LOCKS[mode])
+            if mode == ALONE and self._chain is not None:
+                cursor = self.raw.execute(f"{LOCKS[mode]}; {NEXT_PLACE}")
+                while cursor.nextset():
+                    pass
+                self._place = cursor.fetchall()[0][0]
+            else:
+                self.raw.execute(LOCKS[mode])
             self._mode = mode
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Run a statement and return all of its rows."""
+        if not self._savepoints and self._form_of(render(sql)):
+            with self:
+                return self.rows(sql, parameters)
         with self._working:
             rows: list[Row] = [*self._run(sql, parameters)]
         yield_gil()
@@ -327,15 +400,37 @@ class PostgresConnection(Connection):
         with self._working:
             self._end_flush()
             kept = [[*row] for row in rows]
-            return sum(
-                self._bind(change.sql, stored_columns(change.table, change.columns, some)).rowcount
-                for some in _in_blocks(kept)
-            )
+            form = self._form_of(change.sql)
+            count = 0
+            for some in _in_blocks(kept):
+                values = stored_columns(change.table, change.columns, some)
+                cursor = self._bind(form.sql if form else change.sql, values)
+                count += cursor.rowcount
+                if form:
+                    self._seal_returned(form, cursor)
+            return count
 
     def insert(self, sql: str, rows: Iterable[Sequence[Value]]) -> int:
         """Insert rows, given the statement that inserts one; return how many rows changed."""
+        table, names, _ = into(sql)
+        shape = shape_of(table)
+        if self._chain is None or shape is None:
+            with self._working:
+                return sum([cursor.rowcount for cursor, _ in self._insert(sql, rows)])
+        if not self._savepoints:
+            with self:
+                return self.insert(sql, rows)
+        are_new = "on conflict" not in sql and {*shape.all} <= {*names}
+        form = None if are_new else form_of(sql)
+        count = 0
         with self._working:
-            return sum([cursor.rowcount for cursor in self._insert(sql, rows)])
+            for cursor, columns in self._insert(form.sql if form else sql, rows):
+                count += cursor.rowcount
+                if form:
+                    self._seal_returned(form, cursor)
+                else:
+                    self._seal(table, dict(zip(names, columns, strict=True)))
+        return count
 
     def insert_new(self, sql: str, rows: Iterable[Sequence[Value]]) -> list[int]:
         """Insert rows that must be new; return their numbers, in their order.
@@ -343,22 +438,29 @@ class PostgresConnection(Connection):
         Raises:
             StoreError: One of them exists, or has a value that is not of its column's type.
         """
-        table, _, _ = into(sql)
+        table, names, _ = into(sql)
         kept = rows if isinstance(rows, list) else [*yield_between(rows)]
+        is_sealed = self._chain is not None and shape_of(table) is not None
+        numbers: list[int] = []
         with self._working:
-            cursors = self._insert(f"{sql} returning {NUMBERS[table]}", kept)
-            numbers = [row[0] for cursor in cursors for row in cursor]
-        if len(numbers) < len(kept):
-            raise StoreError(f"cannot store this: {table} has a row of it already")
+            for cursor, columns in self._insert(f"{sql} returning {NUMBERS[table]}", kept):
+                own = [row[0] for row in cursor]
+                numbers += own
+                if len(own) < len(columns[0]):
+                    raise StoreError(f"cannot store this: {table} has a row of it already")
+                if is_sealed:
+                    stored = dict(zip(names, columns, strict=True))
+                    self._seal(table, {**stored, NUMBERS[table]: own})
         return numbers
 
     def _insert(
         self, sql: str, rows: Iterable[Sequence[Value]]
-    ) -> "Iterator[psycopg.Cursor[_Row]]":
-        """Insert blocks of rows as arrays."""
+    ) -> "Iterator[tuple[psycopg.Cursor[_Row], Sequence[Sequence[object]]]]":
+        """Insert blocks of rows as arrays, one for each column; yield these, too."""
         kept = rows if isinstance(rows, list) else [*yield_between(rows)]
         for some in _in_blocks(kept):
-            yield self._bind(arrays_of(sql), columns_of(sql, some))
+            columns = columns_of(sql, some)
+            yield self._bind(arrays_of(sql), columns), columns
             yield_gil()
 
     def _bind(self, sql: str, values: Sequence[object]) -> "psycopg.Cursor[_Row]":
@@ -400,12 +502,23 @@ class PostgresConnection(Connection):
 
     def number(self, rows: Numbered) -> int:
         """Number the rows of a batch, in its turn; return the first ``ready_seq``."""
-        first = self.rows_bound(numbering(), _arrays_of(rows))[0][0]
+        first = self.rows_bound(numbering(), self._arrays_of(rows))[0][0]
         return 0 if first is None else int(first)
 
     def number_at_commit(self, rows: Numbered) -> None:
         """Number the rows of a batch in the same flush as the commit."""
-        self._last = _arrays_of(rows)
+        self._last = self._arrays_of(rows)
+
+    def _arrays_of(self, rows: Numbered) -> Sequence[object]:
+        """Return the arrays of what is to be numbered, and seal what is new of it."""
+        arrays: list[object] = []
+        for sql, some in zip(NUMBERED, rows, strict=True):
+            columns = columns_of(sql, some)
+            arrays += columns
+            table, names, _ = into(sql)
+            if some and self._chain is not None and table in {"arms", "rewards"}:
+                self._seal(table, dict(zip(names, columns, strict=True)))
+        return arrays
 
     def begin_flush(self) -> None:
         """Send what is inserted from now on without waiting for answers, until the commit.
@@ -417,17 +530,26 @@ class PostgresConnection(Connection):
 
     def _commit(self) -> None:
         last, self._last = self._last, None
-        if last is None and not self._flush.is_open:
+        chain = self._chain if self._chain and self._chain.is_due else None
+        if last is None and not self._flush.is_open and chain is None:
             self._run("commit")
             return
         try:
+            if chain and self._place is None:  # now everything that it seals is locked
+                self._place = self.raw.execute(NEXT_PLACE).fetchall()[0][0]
             self.begin_flush()
+            if chain and self._place is not None:
+                psycopg.Cursor(self.raw).execute(INSERT_SEAL, chain.next_seal(self._place))
             if last is not None:
                 psycopg.Cursor(self.raw).execute(numbering(), last)
             psycopg.Cursor(self.raw).execute("commit")
             self._flush.end()
         except (psycopg.Error, ValueError, OverflowError) as error:
+            if chain:
+                chain.restart()
             raise self._error_of(error) from error
+        if chain:
+            chain.go_on()
 
     def hold(self, ids: Iterable[str]) -> None:
         """Let nobody else change rollouts with these ids, stored or not, in this transaction.
@@ -440,9 +562,16 @@ class PostgresConnection(Connection):
             try:
                 self._open(BESIDE)
                 if self._mode == BESIDE and wanted:
-                    psycopg.Cursor(self.raw).execute(HOLD, (wanted,))
+                    self._hold(wanted)
             except psycopg.Error as error:
                 raise self._error_of(error) from error
+
+    def _hold(self, wanted: Sequence[str]) -> None:
+        if self._chain is None:
+            psycopg.Cursor(self.raw).execute(HOLD, (wanted,))
+            return
+        cursor = psycopg.Cursor(self.raw).execute(HOLD_AND_PLACE, (wanted,))
+        self._place = cursor.fetchall()[0][0]
 
     def take_turn(self) -> None:
         """Let what is numbered from now on be committed in the order of its numbers."""
@@ -495,10 +624,12 @@ class PostgresConnection(Connection):
                 savepoint = f"tau_live_{len(self._savepoints)}"
                 self._run(f"savepoint {savepoint}")
                 self._savepoints.append(savepoint)
+                self._marks.append(self._chain.mark() if self._chain else 0)
             else:
                 self._mode = ""
                 self.at_begin()
                 self._savepoints.append(None)
+                self._marks.append(0)
         except BaseException:
             self._working.release()
             raise
@@ -533,6 +664,7 @@ class PostgresConnection(Connection):
             return
         with self._working:
             self._savepoints.append(None)
+            self._marks.append(0)
             try:
                 self._run("select 1", mode=READING)
                 yield
@@ -550,8 +682,11 @@ class PostgresConnection(Connection):
                 else:
                     self._raw.execute(f"rollback to {savepoint}; release {savepoint}")
         self._savepoints.pop()
+        mark = self._marks.pop()
+        if undo and self._chain is not None:
+            self._chain.forget(mark)
         if savepoint is None:
-            self._mode = ""
+            self._mode, self._place = "", None
 
     def now(self) -> float:
         """Return the server's time, in epoch seconds, measured anew every half minute."""
@@ -663,10 +798,6 @@ def stored_columns(
         truths(column) if (table, name) in BOOLEANS else [*as_stored(column, kinds[name])]
         for name, column in zip(names, columns, strict=True)
     ]
-
-
-def _arrays_of(rows: Numbered) -> Sequence[object]:
-    return [array for one in zip(NUMBERED, rows, strict=True) for array in columns_of(*one)]
 
 
 def _in_blocks(rows: Sequence[Sequence[Value]]) -> Iterator[Sequence[Sequence[Value]]]:

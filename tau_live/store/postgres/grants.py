@@ -24,7 +24,8 @@ _PROMPTS = "optimizations candidates tool_use lessons quarantine replies steps r
 
 RIGHTS: Mapping[str, Mapping[str, str]] = {
     HOST: {
-        "insert": f"rollouts decisions rewards workers alerts alert_marks {_RECORDED} {_NUMBERS}",
+        "insert": f"rollouts decisions rewards workers alerts alert_marks {_RECORDED} {_NUMBERS} "
+        "seals",
         "update": "rollouts attempts recorded_spans awaiting rewards workers alert_marks "
         f"{_NUMBERS}",
         "delete": "awaiting queue ready_points rewards leases alerts alert_marks",
@@ -39,7 +40,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     OPERATOR: {
         "insert": f"in_service trials gate gate_log audit pauses {_PROMPTS}",
         "update": f"in_service trials gate revisions {_PROMPTS}",
-        "delete": f"pauses lessons rollouts decisions sequences checkpoints {_RECORDED}",
+        "delete": f"pauses lessons rollouts decisions sequences checkpoints seals {_RECORDED}",
     },
     READER: {},
 }

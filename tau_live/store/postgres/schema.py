@@ -133,7 +133,27 @@ OF_ROLLOUTS = (
 )
 """The tables of rows that go with their rollout."""
 
+SEALS: Sequence[str] = (
+    "create sequence seal_places",
+    """
+    create table seals (
+        place bigint primary key, chain bigint not null, before bigint not null,
+        before_link bytea not null, rows bytea not null, link bytea not null,
+        key_id text collate "C" not null
+    )
+    """,
+    "alter table seals alter column rows set storage external",  # digests do not compress
+    "create index seals_by_chain on seals (chain, place)",
+    "create table store_id (id bigint not null)",
+    "insert into store_id select (random() * 4611686018427387904)::bigint",
+)
+"""A seal is of all rows that a transaction wrote; ``before`` is the place of the one before.
+
+The id of the store is a part of each, so that none of another store with the same key will do.
+"""
+
 OWN: Sequence[str] = (
+    *SEALS,
     'create table ids (rollout_id text collate "C" primary key)',
     """
     create table checkpoints (

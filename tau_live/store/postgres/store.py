@@ -1,6 +1,6 @@
 """A store in a PostgreSQL database, which processes of many machines share."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from tau_live.store.postgres.connection import PostgresConnection, store_error
 from tau_live.store.postgres.grants import make_roles
 from tau_live.store.postgres.queue import PostgresQueue
 from tau_live.store.postgres.schema import statements
+from tau_live.store.postgres.seals import PostgresSeals
 from tau_live.store.retention import Size
-from tau_live.store.sealing import DIGEST_BYTES, ChainStart, Finding, Head, Sealer, Seals
+from tau_live.store.sealing import Sealer, key_in
 from tau_live.store.sql.batch import Batch
 from tau_live.store.sql.connection import OLDER, UNFINISHED
 from tau_live.store.sql.retention import Retention
@@ -51,60 +52,6 @@ class PostgresRetention(Retention):
         )
 
 
-class NoSeals(Seals):
-    """No chain: rows in a database are not sealed yet."""
-
-    are_made = False
-
-    def head(self) -> Head:
-        """Return the end of the chain."""
-        return Head(0, "0" * 2 * DIGEST_BYTES, "")
-
-    def count(self) -> int:
-        """Return how many seals there are."""
-        return 0
-
-    def count_without(self, sealer: Sealer) -> int:  # noqa: ARG002
-        """Return how many seals were made without this key."""
-        return 0
-
-    def link_at(self, place: int) -> str | None:  # noqa: ARG002
-        """Return the link at a place; ``None`` if it was pruned, or is not made yet."""
-        return None
-
-    def newest_place(self, table: str, rows: Sequence[int]) -> int:  # noqa: ARG002
-        """Return the place of the newest seal of some rows of a table; 0 without any."""
-        return 0
-
-    def broken_links(
-        self,
-        sealer: Sealer,  # noqa: ARG002
-        *,
-        start: ChainStart | None = None,  # noqa: ARG002
-    ) -> Iterator[Finding | None]:
-        """Yield the finding of each seal in order."""
-        yield from ()
-
-    def changed_rows(self, table: str) -> Iterator[Finding]:  # noqa: ARG002
-        """Yield every row of a table that was edited, removed or added by others."""
-        yield from ()
-
-    def contradictions(self) -> Iterator[Finding]:
-        """Yield every row outside the seals that cannot be what tau-live stored."""
-        yield from ()
-
-    def foreign_schema(self) -> Iterator[Finding]:
-        """Yield every table, trigger, view and index that differs from tau-live's schema."""
-        yield from ()
-
-    def prune(self, gone: int) -> int:  # noqa: ARG002
-        """Delete the beginning of the chain after ``gone`` rows were; return how many seals."""
-        return 0
-
-    def keep_restored(self, ready_seq: int) -> None:
-        """Seal the ``ready_seq`` that restoring has reached."""
-
-
 MAY_ASK = """
 select (
     has_function_privilege('pg_control_system()', 'execute')
@@ -130,6 +77,7 @@ class PostgresStore(Store):
         file: Path,
         busy_timeout_s: float = 5.0,
         read_only: bool = False,
+        key_file: Path | None = None,
         copying: bool = False,
     ) -> "PostgresStore":
         """Open a store; the tables are made in an empty schema, the first of the search path.
@@ -139,6 +87,7 @@ class PostgresStore(Store):
             file: The file that stands for it on this machine.
             busy_timeout_s: Seconds to wait for other processes' transactions.
             read_only: Whether nothing can be written.
+            key_file: The key of the seals.
             copying: Whether a copy that is not whole yet will do.
 
         Raises:
@@ -151,12 +100,20 @@ class PostgresStore(Store):
         )
         try:
             _make(connection, copying=copying)
-            return cls(connection)
+            store = cls(connection)
+            if not read_only:
+                sealer = Sealer(key_in(key_file, make=True))
+                are_new = store.seals.begin_with(sealer, key_file)
+                connection.seal_with(sealer)
+                if are_new:
+                    store.seals.keep_heads()
+            return store
         except BaseException:
             connection.close()
             raise
 
     is_shared = True
+    seals: PostgresSeals
     _connection: PostgresConnection
 
     def batch(self, ids: Collection[str]) -> AbstractContextManager[Batch]:
@@ -182,7 +139,7 @@ class PostgresStore(Store):
         return str(self._connection.rows(HISTORY)[0]["history"])
 
     def __init__(self, connection: PostgresConnection) -> None:
-        seals = NoSeals()
+        seals = PostgresSeals(connection)
         super().__init__(
             connection,
             checkpoints=PostgresCheckpoints(connection),

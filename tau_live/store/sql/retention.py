@@ -242,9 +242,9 @@ def delete_rollouts(connection: Connection, seals: Seals, rows: Sequence[Row]) -
 @contextmanager
 def _prune(seals: Seals) -> Iterator[None]:
     """Prune the chain of seals after a deletion, in the same transaction."""
-    sealed = seals.head().place
+    sealed = seals.count_made()
     yield
-    seals.prune(seals.head().place - sealed)
+    seals.prune(seals.count_made() - sealed)
 
 
 JSON, BASE64 = "json:", "base64:"

@@ -707,6 +707,51 @@ WHOLE_SCHEMA = (
 )  # fmt: skip
 """The statements that make the newest schema."""
 
+_CHANGED = """
+insert into outbox (rollout_id) {}
+on conflict (rollout_id) do update set changes = outbox.changes + 1
+"""
+
+_OWN = _CHANGED.format("select new.rollout_id where true")
+_OWNED = _CHANGED.format("select rollout_id from rollouts where seq = new.rollout_seq")
+
+_WATCHED: Mapping[str, str] = {
+    "rollouts": _OWN,
+    "attempts": _OWNED,
+    "recorded_spans": _OWNED,
+    "decisions": _OWNED,
+    "arms": _OWNED,
+    "names": _OWNED,
+    "rewards": _OWN,
+}
+"""The tables whose changes are counted, each with the statement that does."""
+
+OUTBOX: Sequence[str] = (
+    """
+    create table if not exists outbox (
+        seq integer primary key autoincrement,
+        rollout_id text not null unique,
+        changes integer not null default 1,
+        sent integer not null default 0,
+        sent_at real
+    ) strict
+    """,
+    "create index if not exists outbox_unsent on outbox (seq) where sent < changes",
+    "create index if not exists outbox_sent on outbox (sent_at) where sent_at is not null",
+    """
+    create table if not exists heard (
+        hub integer primary key, at real not null, history text not null
+    ) strict
+    """,
+    *(
+        f"create trigger if not exists outbox_{table}_{event} after {event} on {table} "
+        f"begin {changed}; end"
+        for table, changed in _WATCHED.items()
+        for event in ("insert", "update")
+    ),
+)
+"""The statements that make what a spool has besides the tables of a store."""
+
 
 MIGRATIONS: Mapping[str, Sequence[str]] = {
     "m001_first_schema": FIRST_SCHEMA,

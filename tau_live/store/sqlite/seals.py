@@ -6,12 +6,10 @@ uses indexes, and its rows are read one by one.
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 
-from tau_live.core.errors import StoreUnavailableError
 from tau_live.store.sealing import (
     DIGEST_BYTES,
     GONE,
@@ -23,13 +21,18 @@ from tau_live.store.sealing import (
     Finding,
     Head,
     Sealer,
-    Seals,
-    keep_beginning,
-    known_beginning,
 )
 from tau_live.store.sql.connection import Row, json_of
+from tau_live.store.sql.seals import (
+    SINGULAR,
+    DatabaseSeals,
+    broken_link,
+    orphans,
+    other_key,
+    wrong_number,
+)
 from tau_live.store.sqlite.connection import SqliteConnection
-from tau_live.store.sqlite.schema import WHOLE_SCHEMA
+from tau_live.store.sqlite.schema import OUTBOX, WHOLE_SCHEMA
 from tau_live.store.sqlite.sealing import LAST, NEWEST, earlier_parts_of, parts_of
 
 NAMES = {
@@ -51,24 +54,9 @@ NAMES = {
     "in_service": "select point from in_service where numbered(point) = ?",
     "monitors": "select point from monitors where numbered(point) = ?",
     "alerts": "select '#' || seq from alerts where seq = ?",
+    "lessons": "select name from lessons where seq = ?",
 }
 """The name of a row, for people."""
-
-SINGULAR = {
-    "decisions": "decision",
-    "rewards": "reward",
-    "updates": "update",
-    "policies": "policy",
-    "audit": "line of the audit",
-    "gate_log": "line of the gate's history",
-    "arms": "assignment",
-    "rollouts": "rollout",
-    "trials": "trial",
-    "in_service": "version in service",
-    "monitors": "monitor",
-    "alerts": "alert",
-    "lessons": "lesson",
-}
 
 NEWLY_SEALED = frozenset({"trials", "in_service", "monitors", "alerts"})
 """Tables whose existing rows are sealed when a store migrates to this schema."""
@@ -80,42 +68,6 @@ FEW = 8
 """Up to one seal in so many is few."""
 
 OLDEST = "select * from seals where place > 0 order by place limit ?"
-
-
-MISSING_PLACES = """
-select rollout_id, point from rollouts
-join (
-    select distinct rollout_seq, point from decisions
-    union all
-    select seq, '' from rollouts
-    where not exists (select 1 from decisions where rollout_seq = rollouts.seq)
-) as decided on decided.rollout_seq = rollouts.seq
-where ready_seq is not null and not exists (
-    select 1 from ready_points as r
-    where r.rollout_seq = rollouts.seq and r.point = decided.point
-)
-"""
-
-WRONG_PLACES = """
-select coalesce(rollout_id, '#' || r.rollout_seq) as rollout_id, r.point,
-    rollouts.ready_seq is not r.ready_seq as misplaced
-from ready_points as r left join rollouts on rollouts.seq = r.rollout_seq
-where misplaced or r.point <> '' and not exists (
-    select 1 from decisions as d where d.rollout_seq = r.rollout_seq and d.point = r.point
-) or r.point = '' and exists (select 1 from decisions as d where d.rollout_seq = r.rollout_seq)
-"""
-
-_ENDED = "status in ('succeeded', 'failed', 'cancelled')"
-
-WRONG_STATUSES = f"""
-select rollout_id, status from rollouts where not {_ENDED} and (
-    ended_at is not null
-    or ready_seq is not null
-    and not exists (select 1 from queue where rollout_seq = rollouts.seq)
-    and not exists (select 1 from attempts where rollout_seq = rollouts.seq and number > 1)
-)
-"""
-"""An open rollout has no end; one that was ready is open only while it is tried again."""
 
 WRONG_NUMBERS = f"""
 select name, value, given, given + forgotten as most from (
@@ -153,11 +105,18 @@ select type, name, coalesce(sql, tbl_name) from sqlite_master where not (
 Schema = Mapping[tuple[str, str], str]
 
 
-class SqliteSeals(Seals):
+class SqliteSeals(DatabaseSeals):
     """The chain of seals, and unsealed rows that contradict the sealed ones."""
+
+    _connection: SqliteConnection
+    are_copied = True
 
     def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
+
+    def count_made(self) -> int:
+        """Return how many rows were sealed so far."""
+        return self.head().place
 
     def head(self) -> Head:
         """Return the end of the chain."""
@@ -196,32 +155,10 @@ class SqliteSeals(Seals):
             (table, json_of([*rows])),
         )
 
-    def begin_with(self, sealer: Sealer, key_file: Path | None) -> None:
-        """Note beside the key where its seals begin in this chain, once they do.
-
-        A chain that was sealed with the key and now begins without it has been replaced.
-
-        Raises:
-            StoreUnavailableError: The chain begins without the key, although it was sealed with it.
-        """
-        if key_file is None:
-            return
-        path = self._connection.path
+    def oldest_key(self) -> str | None:
+        """Return the id of the key of the oldest seal; ``None`` without a seal."""
         oldest = self._connection.row(OLDEST, (1,))
-        is_ours = oldest is None or oldest["key_id"] == sealer.key_id
-        known = known_beginning(key_file, path)
-        if known is None:
-            head = self.head()
-            start = ChainStart() if is_ours else ChainStart(place=head.place, link=head.link)
-            with suppress(OSError):  # a key may be mounted read-only
-                keep_beginning(key_file, path, start)
-        elif not is_ours and (not known.place or self.link_at(known.place) != known.link):
-            raise StoreUnavailableError(
-                f"store '{path}' is sealed from its beginning without the key "
-                f"'{key_file}', which had sealed it: another store was put in its place. "
-                "Put the right one back, or look at this one with `tau-live verify` and take it "
-                "over with `tau-live verify --adopt --reason TEXT`"
-            )
+        return None if oldest is None else oldest["key_id"]
 
     def seal_from_here(self) -> None:
         """Seal existing rows of newly sealed tables, once in the life of a store.
@@ -282,13 +219,13 @@ class SqliteSeals(Seals):
                 early and key_id  # sealed with another key
             )
             if key_id != own and not early:
-                yield _other_key(place, key_id, own) if key_id != last_key else None
+                yield other_key(place, key_id, own) if key_id != last_key else None
             elif is_adopted:
                 yield None
             else:
                 own_sealer = keyless if early else sealer
                 expected = own_sealer.seal(before, row["kind"], row["row"], seal[:DIGEST_BYTES])
-                yield None if place == last + 1 and expected == seal else _broken(place)
+                yield None if place == last + 1 and expected == seal else broken_link(place)
             first, last, last_key, before = first or place, place, key_id, seal[DIGEST_BYTES:]
         if own and last and not keyed:
             yield Finding("not_keyed", f"seals 1 to {last}", "none was made with this key")
@@ -313,8 +250,12 @@ class SqliteSeals(Seals):
             self.link_at(first),
         )
 
-    def changed_rows(self, table: str) -> Iterator[Finding]:
-        """Yield every row of a table that was edited, removed or added by others."""
+    def changed_rows(self, tables: Iterable[str]) -> Iterator[Finding]:
+        """Yield every row of these tables that was edited, removed or added by others."""
+        for table in tables:
+            yield from self._changed_rows(table)
+
+    def _changed_rows(self, table: str) -> Iterator[Finding]:
         known, what = SEALED[table], SINGULAR[table]
         number, sealed = known.number_of("t"), known.where_in("t")
         parts = parts_of(self._connection.raw, table, "t")
@@ -438,34 +379,18 @@ class SqliteSeals(Seals):
 
     def contradictions(self) -> Iterator[Finding]:
         """Yield every row outside the seals that cannot be what tau-live stored."""
-        yield from self.foreign_schema()
-        for row in self._connection.stream(MISSING_PLACES):
-            detail = "it was removed from what is to be learned from, not by tau-live"
-            yield Finding("not_ready", _place_text(row), detail)
-        for row in self._connection.stream(WRONG_PLACES):
-            detail = (
-                "it has another place there than the rollout"
-                if row["misplaced"]
-                else "its decisions say otherwise"
-            )
-            yield Finding("ready", _place_text(row), detail)
-        for row in self._connection.stream(WRONG_STATUSES):
-            detail = f"it is {row['status']}, although it had ended and was not tried again"
-            yield Finding("status", f"rollout {row['rollout_id']}", detail)
+        yield from super().contradictions()
         for row in self._connection.stream(WRONG_NUMBERS):
-            ahead = isinstance(row["value"], int) and row["value"] > row["most"]
-            used = f"no more than {row['most']}" if ahead else f"{row['given']}"
-            detail = f"it is at {row['value']}, and {used} was given already"
-            yield Finding("sequence", f"the numbering {row['name']!r}", detail)
+            yield wrong_number(row)
         for row in self._connection.stream(ORPHANS):
-            detail = f"rows belong to none of {row['parent']}"
-            yield Finding("orphans", f"table {row['table']}", detail)
+            yield orphans(row["table"], row["parent"])
 
     def foreign_schema(self) -> Iterator[Finding]:
         """Yield every table, trigger, view and index that differs from tau-live's schema."""
         present = _schema_of(self._connection.rows(SCHEMA))
-        for key in sorted(present.keys() | expected_schema().keys()):
-            expected, actual = expected_schema().get(key), present.get(key)
+        whole = expected_schema(is_spool=("table", "outbox") in present)
+        for key in sorted(present.keys() | whole.keys()):
+            expected, actual = whole.get(key), present.get(key)
             if actual == expected:
                 continue
             detail = "it was changed" if expected and actual else "it is not tau-live's"
@@ -476,30 +401,14 @@ def _kind(seal: Row) -> str:
     return str(seal["kind"])
 
 
-def _broken(place: int) -> Finding:
-    detail = "it does not follow the one before: one of them was changed, removed or moved"
-    return Finding("broken_link", f"seal {place}", detail)
-
-
-def _other_key(place: int, key_id: str, own: str) -> Finding:
-    was = f"with the key {key_id}" if key_id else "without a key"
-    now = f"the key at hand is {own}" if own else "no key is at hand"
-    return Finding("other_key", f"seal {place}", f"it was made {was}; {now}")
-
-
 @cache
-def expected_schema() -> Schema:
+def expected_schema(*, is_spool: bool = False) -> Schema:
     """Return the SQL of tau-live's schema, by type and name."""
     with closing(sqlite3.connect(":memory:")) as raw:
-        for statement in WHOLE_SCHEMA:
+        for statement in (*WHOLE_SCHEMA, *(OUTBOX if is_spool else ())):
             raw.execute(statement)
         return _schema_of(raw.execute(SCHEMA))
 
 
 def _schema_of(rows: Iterable[Iterable[str]]) -> Schema:
     return {(kind, name): " ".join(sql.split()) for kind, name, sql in rows}
-
-
-def _place_text(row: Row) -> str:
-    of_point = f" at '{row['point']}'" if row["point"] else ""
-    return f"rollout {row['rollout_id']}{of_point}"

@@ -25,52 +25,8 @@ from tau_live.store.sql.rows import (
     span_of,
 )
 from tau_live.store.sqlite.connection import SqliteConnection
+from tau_live.store.sqlite.schema import OUTBOX
 from tau_live.store.sqlite.store import SqliteStore
-
-CHANGED = """
-insert into outbox (rollout_id) {}
-on conflict (rollout_id) do update set changes = outbox.changes + 1
-"""
-
-OWN = CHANGED.format("select new.rollout_id where true")
-OWNED = CHANGED.format("select rollout_id from rollouts where seq = new.rollout_seq")
-
-WATCHED: Mapping[str, str] = {
-    "rollouts": OWN,
-    "attempts": OWNED,
-    "recorded_spans": OWNED,
-    "decisions": OWNED,
-    "arms": OWNED,
-    "names": OWNED,
-    "rewards": OWN,
-}
-"""The tables whose changes are counted, each with the statement that does."""
-
-OUTBOX: Sequence[str] = (
-    """
-    create table if not exists outbox (
-        seq integer primary key autoincrement,
-        rollout_id text not null unique,
-        changes integer not null default 1,
-        sent integer not null default 0,
-        sent_at real
-    ) strict
-    """,
-    "create index if not exists outbox_unsent on outbox (seq) where sent < changes",
-    "create index if not exists outbox_sent on outbox (sent_at) where sent_at is not null",
-    """
-    create table if not exists heard (
-        hub integer primary key, at real not null, history text not null
-    ) strict
-    """,
-    *(
-        f"create trigger if not exists outbox_{table}_{event} after {event} on {table} "
-        f"begin {changed}; end"
-        for table, changed in WATCHED.items()
-        for event in ("insert", "update")
-    ),
-)
-"""What a spool has besides the tables of a store."""
 
 NEXT = """
 select outbox.seq as place, outbox.rollout_id as id, outbox.changes as changes, rollouts.*
