@@ -210,6 +210,36 @@ def test_an_earlier_state_of_a_row_is_found(address: str, edit: Callable[[str], 
     assert found(address) == {"edited"}
 
 
+def test_a_seal_is_newer_than_that_of_whoever_had_the_row_before(address: str) -> None:
+    with closing(open_at(address)) as one, closing(open_at(address)) as other:
+        begun(one, "live-1")
+        with one.begin(), one.batch(["elsewhere"]) as batch:
+            writes(other).leave_out("live-1", "reward_missing")
+            batch.leave_out("live-1", "reward_not_finite")
+
+    assert found(address) == set()
+
+
+def test_a_connection_that_was_lost_goes_on_with_another_chain(
+    address: str, edit: Callable[[str], None]
+) -> None:
+    with closing(open_at(address)) as store:
+        begun(store, "live-1")
+        writes(store).leave_out("live-1", "reward_missing")
+        edit("delete from seals; delete from rollouts")  # as after a failover that lost it
+        edit(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        with pytest.raises(StoreUnavailableError):
+            begun(store, "live-2")
+        store.stamp()
+        begun(store, "live-2")
+        writes(store).leave_out("live-2", "reward_missing")
+
+    assert found(address) == set()
+
+
 def test_a_seal_that_retention_deleted_cannot_be_put_back(
     address: str, edit: Callable[[str], None]
 ) -> None:
