@@ -89,6 +89,8 @@ COLUMNS: Mapping[str, str] = {
     "leases.holder": "The process that holds it.",
     "leases.expires_at": "When it ends by itself; epoch seconds.",
     "leases.token": "Grows with each taking: what an earlier holder still does is refused.",
+    "leases.report": "What a process of a fleet reports with its heartbeat: failures in a row, its "
+    "hold, and the gate that it acts by; JSON.",
     "counters.name": "What is counted.",
     "counters.value": "How often it happened.",
     "status_counts.status": "Their status.",

@@ -49,7 +49,7 @@ WHOLE = """
     uncounted without_key unexplored unlearned untaught update updates used version waiting
     waiting_for_reward
     outliers outside was with_propensity without_choice champion refused
-    shipped ready unsent
+    shipped ready unsent hosts_held
 """
 NUMBER = """
     usd usd_reserved made_at temperature

@@ -1,7 +1,7 @@
 """``tau-live gate``: show it, hold it, reset it, read its history."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -37,11 +37,15 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.memory_holds import MemoryHold, memory_holds
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings, reach_s
+from tau_live.operate.records import HostHold, Unaware
+from tau_live.operate.status import hosts_holding, unaware_processes
 from tau_live.operate.stops import Stop, ended_by, killed_of
 from tau_live.store.lean import CHECK_S
 from tau_live.store.roles import Store
 
 HOLD = "gate_hold"
+MOST_NAMED = 10
+"""How many processes of a fleet are named; there may be a thousand."""
 
 
 @click.group(
@@ -72,20 +76,25 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     suffices to look at them; `doctor` looks at all.
 
     Exit code 3 means hold, in the store or in the memory of a process that cannot write to it, or
-    that the kill switch is on.
+    that the kill switch is on. A process of a fleet that its own failures hold is named; the others
+    go on, so the exit code is 0.
     """
     with open_store(path) as (store, settings):
         row = store.gate.load()
         killed = killed_of(store, settings)
         newest = store.gate.log(limit=1)
         holds = memory_holds(settings.store)
+        hosts = hosts_holding(store)
+        unaware = unaware_processes(store, settings, revision=row.revision)
         damage = store.damage(deadline=time.monotonic() + CHECK_S)
     if as_json:
         changed = {"since": row.since or None, "kill_switch": killed, "held_in_memory": holds}
-        print_json({**asdict(row), **changed, "reaches_within_s": reach_s(settings)})
+        reach = {"reaches_within_s": reach_s(settings), "not_acknowledged": unaware}
+        print_json({**asdict(row), **changed, "hosts_holding": hosts, **reach})
     else:
-        facts = _facts(row, killed, newest, holds, now=time.time())
-        print_all(facts_of([*facts, *_reach(reach_s(settings))]))
+        now = time.time()
+        facts = [*_facts(row, killed, newest, holds, now=now), *_host_facts(hosts, now=now)]
+        print_all(facts_of([*facts, *_reach(reach_s(settings)), *_unaware_facts(unaware)]))
     if damage:
         raise StoreDamagedError(f"store '{settings.store}' is damaged: {damage}")
     ctx.exit(0 if row.state == "pass" and killed is None and not holds else 3)
@@ -99,7 +108,7 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
     """Let the gate pass again in every running process, within a second."""
     who, at = operator(), time.time()
     with open_store(path, write=True) as (store, settings):
-        was = store.gate.load()
+        was, hosts = store.gate.load(), hosts_holding(store)
         row = reset_gate(store, settings, reason=reason, who=who, at=at)
         warn_of_stops(store, settings)
     if as_json:
@@ -107,6 +116,7 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
             {
                 "state": row.state,
                 "was": was.state,
+                "hosts_held": len(hosts),
                 "reason": reason,
                 "who": who,
                 "at": at,
@@ -115,6 +125,9 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
         )
     else:
         passed = "no change: the gate already passed" if was.state == "pass" else "the gate passes"
+        if hosts:
+            held = f"{len(hosts)} {'process' if len(hosts) == 1 else 'processes'}"
+            passed = f"the gate passes, also in {held} that held alone"
         click.echo(f"{passed}; recorded in the audit log as {who}")
 
 
@@ -191,6 +204,25 @@ def _reach(within_s: float) -> list[tuple[str, object]]:
     return [("reaches", f"hosts in 1 s; one without the database within {seconds(within_s)}")]
 
 
+def _host_facts(hosts: Sequence[HostHold], *, now: float) -> Iterator[tuple[str, object]]:
+    """Yield the processes that hold alone, each with why."""
+    for each in hosts[:MOST_NAMED]:
+        why = ": ".join(text for text in (each.reason, each.detail) if text)
+        yield "holds alone", f"{each.process} since {ago(each.since, now=now)}: {why}"
+    if len(hosts) > MOST_NAMED:
+        yield "holds alone", f"{len(hosts) - MOST_NAMED} more; --json has all"
+    if hosts:
+        yield "next step", suggest('tau-live gate reset --reason "..."')
+
+
+def _unaware_facts(processes: Sequence[Unaware]) -> Iterator[tuple[str, object]]:
+    """Yield the processes that have not acknowledged the newest order."""
+    for each in processes[:MOST_NAMED]:
+        yield "not acknowledged", f"by {each.process}, silent for {seconds(each.silent_s)}"
+    if len(processes) > MOST_NAMED:
+        yield "not acknowledged", f"by {len(processes) - MOST_NAMED} more; --json has all"
+
+
 def reset_gate(store: Store, settings: Settings, *, reason: str, who: str, at: float) -> GateRow:
     """Reset the gate, record who and why in the audit, and return the stored gate.
 
@@ -209,7 +241,7 @@ def reset_gate(store: Store, settings: Settings, *, reason: str, who: str, at: f
         keeper.refresh(store.gate)
         if keeper.has_unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not reset: {keeper.store_error}")
-        streaks = any(before.streaks.values())
+        streaks = any(before.streaks.values()) or bool(hosts_holding(store))
         details = {"was": before.state, "idempotent": before.state == "pass" and not streaks}
         store.audit.add(
             AuditEntry(at=at, who=who, action="gate_reset", reason=reason, details=details)

@@ -118,6 +118,10 @@ MISSING = (
 HELD_IN_MEMORY = (
     "processes that hold although the store has no record of it: pid, reason, since (epoch seconds)"
 )
+HOSTS_HOLDING = (
+    "processes of a fleet whose own failures hold them, and no other: host (a machine or "
+    "container), process, reason, detail, since (epoch seconds, by its own clock)"
+)
 KILLED = "the kill switch: reason, who and at (epoch seconds); null while it is off"
 
 
@@ -451,6 +455,7 @@ STATUS: Keys = {
     "where it was not tried, as in `top`",
     **_under("gate.", GATE),
     "held_in_memory**": HELD_IN_MEMORY,
+    "hosts_holding**": HOSTS_HOLDING,
     "paused**": PAUSED,
     "kill_switch**": KILLED,
     "rollouts.completed": "rollouts that have ended",
@@ -820,7 +825,10 @@ KEYS: Mapping[str, Keys] = {
         "revision": "grows with every change",
         "kill_switch**": KILLED,
         "held_in_memory**": HELD_IN_MEMORY,
+        "hosts_holding**": HOSTS_HOLDING,
         "reaches_within_s": "seconds in which a hold reaches every process, at the latest",
+        "not_acknowledged**": "processes of a fleet that may not act by this gate yet: process, "
+        "silent_s (seconds since its last heartbeat)",
     },
     "gate hold": {
         "state": "hold",
@@ -872,6 +880,7 @@ KEYS: Mapping[str, Keys] = {
     "gate reset": {
         "state": "pass",
         "was": "the state before",
+        "hosts_held": "how many processes of a fleet held by themselves; they hear of it",
         "reason": "why it was reset",
         "who": "who reset it",
         "at": "epoch seconds",

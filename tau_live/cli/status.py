@@ -59,6 +59,7 @@ from tau_live.operate.report.summary import (
     faults_of,
     glance_of,
     held_in_memory,
+    hosts_in_words,
     one_of,
 )
 from tau_live.operate.status import status_of
@@ -155,6 +156,9 @@ def _stop_facts(status: Status, *, now: float) -> Iterator[Fact]:
     if holds := held_in_memory(status):
         yield "held in memory", holds
         yield "  then", suggest("tau-live doctor")
+    if hosts := hosts_in_words(status):
+        yield "holding alone", hosts
+        yield "  then", suggest("tau-live gate")
     if killed:
         yield "kill switch", f"on since {_stop_text(killed, now=now)}"
         yield "  then", suggest(ended_by(killed.reason).strip("`"))
@@ -471,6 +475,8 @@ def _health(glance: Glance, room: int) -> Iterator[Row]:
     yield Row("gate", [join_texts(status_text(gate.state), safe(held))])
     if holds := held_in_memory(glance.status):
         yield Row("held in memory", holds, style="red")
+    if hosts := hosts_in_words(glance.status):
+        yield Row("holding alone", hosts, style="red")
     streaks = ", ".join(f"{kind} {count}" for kind, count in gate.streaks.items() if count)
     style = "yellow" if streaks else ""
     yield Row("failures", [safe(f"{streaks or 'none'} in a row", style)])

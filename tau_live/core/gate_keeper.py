@@ -6,10 +6,12 @@ steps, and takes over what other processes wrote.
 """
 
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol, TypedDict
+
+import msgspec
 
 from tau_live.core import fault
 from tau_live.core.errors import StoreError, TauLiveError
@@ -100,8 +102,31 @@ class Step:
         )
 
 
+OWN_KINDS = frozenset({Kind.COLLECTION, Kind.DECISION})
+"""The failures that are a process's own in a fleet."""
+
 _TRIES = 8
 _HISTORY = 100
+
+
+class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process of a fleet reports of itself with its heartbeat.
+
+    Attributes:
+        revision: That of the gate by which it acts; ``None`` once it has ended.
+        reset: The number of the newest reset that it knows, in the gate's history.
+        streaks: Its own consecutive failures, by kind.
+        reason: Why it holds by itself; ``None`` if it does not.
+        detail: The last error, in words.
+        since: Epoch seconds, UTC, by its own clock, since when it does.
+    """
+
+    revision: int | None
+    reset: int = 0
+    streaks: Mapping[Kind, int] = {}
+    reason: str | None = None
+    detail: str | None = None
+    since: float = 0.0
 
 
 class GateStore(Protocol):
@@ -134,6 +159,10 @@ class GateKeeper:
     be written, and a restart would not know it: ``suspend`` keeps it in memory until ``resume``.
     The kill switch (``set_kill``) has a file of its own, and neither a reset nor a store ends it.
 
+    In a fleet, failures to collect and to decide are the process's own: they are counted in memory,
+    hold this process alone, and cost the database nothing; ``report`` says so to others, for the
+    next heartbeat. A reset, by whoever, ends them. Failing updates hold all, as with a file.
+
     Attributes:
         passes: Whether this process may act.
         epoch: The number of holds in this process; what began in an earlier epoch is over.
@@ -142,13 +171,16 @@ class GateKeeper:
         answers_for: The kinds of failure whose streak a success in this process ends.
     """
 
-    def __init__(self, *, limit: int, who: str) -> None:
+    def __init__(self, *, limit: int, who: str, in_fleet: bool = False) -> None:
         """Begin with a gate that passes; call ``refresh`` before acting on it.
 
         Args:
             limit: Consecutive failures of a kind after which the gate holds; at least 1.
             who: Names this process in the history.
+            in_fleet: Whether failures of this process are to hold it alone.
         """
+        self._alone = OWN_KINDS if in_fleet else frozenset()
+        self._own_gate = Gate(limit=limit)
         self._who = plain(who)
         self._lock = threading.RLock()  # never held during store access
         self._stored = Gate(limit=limit)
@@ -165,6 +197,43 @@ class GateKeeper:
         self._killed: tuple[str, float] | None = None
         self.passes = True
         self.epoch = 0
+
+    @property
+    def holds_alone(self) -> bool:
+        """Whether it holds because of its own failures, which hold no other process."""
+        return not self._own_gate.passes
+
+    def report(self) -> ProcessReport:
+        """Return what others should know of this process; for any thread."""
+        with self._lock:
+            own = self._own_gate
+            return ProcessReport(
+                revision=self._stored.revision,
+                reset=self._reset_seq,
+                streaks=dict(own.streaks),
+                reason=own.reason,
+                detail=own.detail,
+                since=own.since,
+            )
+
+    def take_over_from(self, dead: ProcessReport) -> None:
+        """Go on with the failures in a row, and the hold, of a process that this one replaces.
+
+        Those from before the newest reset are over.
+        """
+        with self._lock:
+            if dead.reset != self._reset_seq:
+                return
+            own = self._own_gate
+            streaks = {
+                kind: max(own.streak(kind), dead.streaks.get(kind, 0))
+                for kind in own.streaks.keys() | dead.streaks.keys()
+            }
+            own = replace(own, streaks=streaks, detail=own.detail or dead.detail)
+            if dead.reason is not None:
+                own = own.hold(dead.reason, dead.since, detail=dead.detail)
+            self.answers_for |= streaks.keys()
+            self._set_own_gate(own)
 
     @property
     def has_unsaved(self) -> bool:
@@ -193,8 +262,11 @@ class GateKeeper:
         """Return the state of the gate for operators, as plain values."""
         with self._lock:
             gate, unsaved, error = self.gate, self.has_unsaved, self.store_error
-            held, killed = self._suspended, self._killed
+            held, killed, own = self._suspended, self._killed, self._own_gate
         revision = gate.revision
+        streaks = {**gate.streaks, **own.streaks}
+        if gate.passes:
+            gate = replace(gate, detail=gate.detail or own.detail) if own.passes else own
         if killed is not None and gate.passes:
             gate = gate.hold(HoldReason.KILLED.value, killed[1], detail=killed[0])
         elif held is not None and gate.passes:
@@ -204,7 +276,7 @@ class GateKeeper:
             "reason": gate.reason,
             "detail": gate.detail,
             "since": gate.since or None,
-            "streaks": {kind.value: gate.streak(kind) for kind in Kind},
+            "streaks": {kind.value: streaks.get(kind, 0) for kind in Kind},
             "limit": gate.limit,
             "revision": revision,
             "stored": not unsaved and error is None and held is None,
@@ -216,8 +288,11 @@ class GateKeeper:
         with self._lock:
             if not self.passes:
                 return
-            self._own.setdefault(kind, []).append(at)
             self.answers_for.add(kind)
+            if kind in self._alone:
+                self._set_own_gate(self._own_gate.after_failure(kind, error_text, at))
+                return
+            self._own.setdefault(kind, []).append(at)
             gate = self.gate.after_failure(kind, error_text, at)
             self._add_step(
                 Step(
@@ -238,9 +313,12 @@ class GateKeeper:
         if kind not in self.answers_for:
             return
         with self._lock:
-            if not self.gate.passes:
+            if not (self.gate.passes and self._own_gate.passes):
                 return
             self.answers_for.discard(kind)
+            if kind in self._alone:
+                self._set_own_gate(self._own_gate.after_success(kind))
+                return
             self._own.pop(kind, None)
             self._steps = [step for step in self._steps if step.held or step.kind is not kind]
             step = Step(
@@ -306,6 +384,7 @@ class GateKeeper:
         self.resume()
         with self._lock:
             self._own.clear()
+            self._own_gate = self._own_gate.reset(at)
             self.answers_for.clear()
             self._steps = [step for step in self._steps if step.held or step.event == "reset"]
             step = Step(
@@ -353,15 +432,18 @@ class GateKeeper:
             # Steps recorded after a known reset stay, however clocks were set since.
             is_new = reset is not None and reset.seq != self._reset_seq
             reset_at = reset.at if reset is not None and is_new else float("-inf")
-            if stored.passes and not self._stored.passes:
+            was_reset = stored.passes and not self._stored.passes
+            if was_reset:
                 self._own.clear()  # whatever the clocks say, the gate was reset
+            if was_reset or (is_new and self._loaded):
+                self._set_own_gate(self._own_gate.reset(reset.at if reset else 0.0))
             self._own = {
                 kind: kept
                 for kind, times in self._own.items()
                 if (kept := [at for at in times if at > reset_at])
             }
             if reset is not None and reset.seq != self._reset_seq:
-                self.answers_for = set(self._own)
+                self.answers_for = {*self._own, *self._own_gate.streaks}
                 self._reset_seq = reset.seq
             if not self._loaded:
                 self.answers_for |= stored.streaks.keys()
@@ -409,9 +491,14 @@ class GateKeeper:
         self._steps.append(step)
         self._set_gate(gate)
 
+    def _set_own_gate(self, own: Gate) -> None:
+        self._own_gate = own
+        self._set_gate(self.gate)
+
     def _set_gate(self, gate: Gate) -> None:
         self.gate = gate
-        passes = gate.passes and self._suspended is None and self._killed is None
+        passes = gate.passes and self._own_gate.passes
+        passes = passes and self._suspended is None and self._killed is None
         if self.passes and not passes:
             self.epoch += 1
         self.passes = passes

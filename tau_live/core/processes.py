@@ -62,6 +62,11 @@ def is_alive(owner: str) -> bool | None:
     return now is None or born in {now, "unknown"}
 
 
+def machine_of(owner: str) -> str:
+    """Return the machine, or the container, of a process that ``this_process`` named."""
+    return owner.rsplit(":", 2)[0]
+
+
 def _machine() -> str:
     """Return the name of the pid namespace: a machine, or a container on one."""
     try:

@@ -27,7 +27,7 @@ from tau_live.core.switch import KILL
 from tau_live.learn.learner import CATCH_UP_FACTOR
 from tau_live.learn.monitoring import FEWEST, PointFigures, missing_rewards
 from tau_live.learn.promotion.rules import Move
-from tau_live.operate.records import GateStatus, RewardFall, RewardsMissing, Status
+from tau_live.operate.records import GateStatus, HostHold, RewardFall, RewardsMissing, Status
 from tau_live.operate.stops import Stop
 from tau_live.rl.drift import Direction
 
@@ -262,6 +262,7 @@ def incidents_in(status: Status, notes: Notes, settings: Settings) -> list[Incid
     """
     return [
         *_gate(status.gate),
+        *map(_host_hold, status.hosts_holding),
         *_kill_switch(status.kill_switch),
         *_drops(status, notes),
         *_missing(status, settings),
@@ -326,6 +327,18 @@ def _gate(gate: GateStatus) -> Iterator[Incident]:
             },
             at=gate.since,
         )  # fmt: skip
+
+
+def _host_hold(hold: HostHold) -> Incident:
+    why = ": ".join(text for text in (hold.reason, hold.detail) if text)
+    return Incident(
+        kind=AlertKind.GATE_HOLD,
+        subject=hold.process,
+        mark=str(hold.since),
+        sentence=f"{hold.process} holds itself, and no other: {why}.",
+        facts=asdict(hold),
+        at=hold.since,
+    )
 
 
 def _kill_switch(killed: Stop | None) -> Iterator[Incident]:

@@ -134,7 +134,7 @@ def _gate(store: "Path", *, as_json: bool) -> int | None:
         snapshot = {
             "state": state, "reason": reason, "detail": detail, "since": since or None,
             "streaks": failures, "revision": revision, "kill_switch": None, "held_in_memory": [],
-            "reaches_within_s": 1.0,
+            "hosts_holding": [], "reaches_within_s": 1.0, "not_acknowledged": [],
         }  # fmt: skip
         _print(json.dumps(snapshot))
         return 0

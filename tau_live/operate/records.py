@@ -36,6 +36,36 @@ class GateStatus(msgspec.Struct, frozen=True, kw_only=True):
         return self.state != "pass"
 
 
+class HostHold(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of a fleet that holds because of its own failures, alone.
+
+    Attributes:
+        host: Its machine, or container.
+        process: The process.
+        reason: The code of the reason for holding.
+        detail: The last error, in words.
+        since: Epoch seconds, UTC, by the clock of the machine.
+    """
+
+    host: str
+    process: str
+    reason: str
+    detail: str | None
+    since: float
+
+
+class Unaware(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of a fleet that may not act by the newest order about the gate yet.
+
+    Attributes:
+        process: The process.
+        silent_s: How long ago its last heartbeat was, in seconds.
+    """
+
+    process: str
+    silent_s: float
+
+
 class RewardSpan(msgspec.Struct, frozen=True, kw_only=True):
     """The lowest and the highest of some rewards."""
 
@@ -170,6 +200,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         store_fails: Why the store cannot be written; ``None`` if it can, or nobody has tried.
         gate: The gate.
         held_in_memory: The processes that hold although the store has no record of it.
+        hosts_holding: The processes of a fleet whose own failures hold them alone.
         paused: The pauses, by part.
         kill_switch: The kill switch; ``None`` while it is off.
         rollouts: How many rollouts have ended, by status, and how many are open.
@@ -205,6 +236,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     store_fails: str | None = None
     gate: GateStatus = GateStatus()
     held_in_memory: Sequence[MemoryHold] = ()
+    hosts_holding: Sequence[HostHold] = ()
     paused: Mapping[str, Stop] = msgspec.field(default_factory=dict)
     kill_switch: Stop | None = None
     rollouts: Mapping[str, int] = msgspec.field(default_factory=dict)

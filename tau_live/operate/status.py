@@ -17,7 +17,7 @@ from tau_live.core.prompts import prompt_of_trial
 from tau_live.core.reasons import CRITIC_ONLY, LEFT_OUT, UNWRITTEN, WhyNot
 from tau_live.core.records import InService, RolloutStatus
 from tau_live.core.reward_rules import SOURCE as SAFETY
-from tau_live.core.settings import Settings, spool_of
+from tau_live.core.settings import Settings, reach_s, spool_of
 from tau_live.learn.learner import CATCH_UP_FACTOR, LEASE, report_of
 from tau_live.learn.monitoring import monitor_figures
 from tau_live.learn.promotion.outcomes import agreements
@@ -28,6 +28,7 @@ from tau_live.operate.optimizations import FILE, published_optimization
 from tau_live.operate.records import (
     Backlog,
     GateStatus,
+    HostHold,
     MeanReward,
     RetentionStatus,
     RewardSpan,
@@ -35,9 +36,11 @@ from tau_live.operate.records import (
     ServingVersion,
     SpoolStatus,
     Status,
+    Unaware,
 )
 from tau_live.operate.stops import disabled_plugins, killed_of, pauses_by_part
 from tau_live.record.archive import MB, excess, limits_of
+from tau_live.record.heartbeats import SEEN_S, heartbeats, is_dead, unaware
 from tau_live.record.rewards import totals_within
 from tau_live.record.shutdown import losses_left
 from tau_live.store.opening import open_spool
@@ -151,6 +154,7 @@ def alert_facts(store: Store, settings: Settings, *, now: float) -> Status:
         store=str(settings.store),
         at=now,
         gate=_gate(store.gate.load()),
+        hosts_holding=hosts_holding(store),
         paused=pauses_by_part(store.pauses.pauses()),
         kill_switch=killed_of(store, settings),
         waiting_for_reward=store.rewards.waiting(limit=COUNTED),
@@ -190,6 +194,37 @@ def _gate(row: GateRow) -> GateStatus:
         since=row.since or None,
         streaks=dict(row.streaks),
     )
+
+
+def hosts_holding(store: Store) -> list[HostHold]:
+    """Return the processes of a fleet that hold alone, and were seen in the last minute."""
+    if not store.is_shared:
+        return []
+    return [
+        HostHold(
+            host=each.host,
+            process=each.process,
+            reason=each.report.reason,
+            detail=each.report.detail,
+            since=each.report.since,
+        )
+        for each in heartbeats(store.leases, within_s=SEEN_S)
+        if each.report.reason is not None and not is_dead(each.process)
+    ]
+
+
+def unaware_processes(store: Store, settings: Settings, *, revision: int) -> list[Unaware]:
+    """Return the processes of a fleet that do not act by a revision of the gate yet.
+
+    One that has been silent for longer than its permit leaves decisions to its host.
+    """
+    if not store.is_shared:
+        return []
+    seen = heartbeats(store.leases, within_s=max(SEEN_S, reach_s(settings)))
+    return [
+        Unaware(process=each.process, silent_s=max(0.0, each.ago_s))
+        for each in unaware(seen, revision)
+    ]
 
 
 def attached_processes(store: Store) -> list[str]:

@@ -16,8 +16,8 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import logger, text_of
 from tau_live.core.sync import Latch, Throttle
 from tau_live.record.collector import Collector
+from tau_live.record.heartbeats import Heart
 from tau_live.record.shipper import BATCH, Shipper, note_heard
-from tau_live.record.writer import HEARTBEAT_S, beat, leave
 from tau_live.rl.throttle import giving_way
 from tau_live.store.records import Topic
 from tau_live.store.roles import Spool, Store
@@ -78,6 +78,7 @@ class Hub:
         gate: The gate of the process, synchronised with the hub here.
         owner: The process.
         permit_s: Seconds after the hub was last heard in which policies may decide.
+        limit: The failures in a row after which a gate holds.
         listeners: Its callbacks.
 
     Attributes:
@@ -93,8 +94,10 @@ class Hub:
         gate: GateKeeper,
         owner: str,
         permit_s: float,
+        limit: int,
         listeners: HubListeners,
     ) -> None:
+        self._heart = Heart(owner, gate, limit=limit)
         self._open_hub = open_hub
         self._open_spool = open_spool
         self._collector_of = collector_of
@@ -106,7 +109,7 @@ class Hub:
         self._spool: Spool | None = None
         self._collector: Collector | None = None
         self._stale = frozenset(Topic)
-        self._beaten_at = self._ship_at = self._retry_at = float("-inf")
+        self._ship_at = self._retry_at = float("-inf")
         self._failures = 0
         self._ship_failed = self._is_old = False
         self._requests: list[tuple[Callable[[Store], None] | None, Latch]] = []
@@ -207,7 +210,7 @@ class Hub:
             self._hub = self._open_hub()
             self._collector = self._collector_of(self._hub)
             self._stale = frozenset(Topic)
-            self._beaten_at = float("-inf")
+            self._heart.stop()
             self._hub.changes()
         return self._hub
 
@@ -263,9 +266,8 @@ class Hub:
             spool, self._spool = self._spool, None
             spool.close()
             return
-        if time.monotonic() - self._beaten_at >= HEARTBEAT_S:
-            self._beaten_at = time.monotonic()
-            keeps_house = beat(hub, self._owner)
+        if self._heart.is_due(hub):
+            keeps_house = self._heart.beat(hub)
             note_heard(self._spool, hub)
             if keeps_house:
                 self._expire(hub)
@@ -336,6 +338,6 @@ class Hub:
             if self._spool is not None:
                 self._spool.leases.release(SHIPPING, self._owner)
             if self._hub is not None:
-                leave(self._hub, self._owner)
+                self._heart.leave(self._hub)
         except StoreError as error:  # they end by themselves
             self._note_failure(error)

@@ -25,13 +25,14 @@ from tau_live.core.gate import HoldReason, Kind
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import logger
 from tau_live.core.memory_holds import MemoryHoldSign
-from tau_live.core.processes import HOUSE, PROCESSES, is_alive
+from tau_live.core.processes import PROCESSES, is_alive
 from tau_live.core.reasons import lost_events
 from tau_live.core.records import Reason
 from tau_live.core.settings import Settings
 from tau_live.core.sync import Latch
 from tau_live.record.archive import Pruner, limits_of
 from tau_live.record.collector import Collector
+from tau_live.record.heartbeats import Heart
 from tau_live.record.inbox import BATCH_LIMIT
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.trouble import Trouble
@@ -41,8 +42,6 @@ from tau_live.store.roles import Store
 if TYPE_CHECKING:
     from tau_live.record.whole_runs import RecordItem
 
-HEARTBEAT_S = 5.0
-HEARTBEAT_TTL_S = 20.0
 REOPEN_S = 0.5
 SKEW_S = 1.0
 """How far the clock of a machine may be off before the clock of a shared store is used."""
@@ -126,7 +125,8 @@ class Writer:
         self._epoch = gate.epoch
         self._ending = False
         self._stale: frozenset[Topic] = frozenset()
-        self._beaten_at = self._housekept_at = self._opened_at = float("-inf")
+        self._housekept_at = self._opened_at = float("-inf")
+        self._heart = Heart(owner, gate, limit=settings.max_failure_streak)
         self._counted: dict[str, int] = {}
         self._pause = Latch()
         self._jumps = Jumps(clock)
@@ -221,7 +221,7 @@ class Writer:
                 if not self.backlog:
                     reason = Reason.ABANDONED if self._gate.passes else Reason.INTERRUPTED
                     self._pipeline.collector.end_open(reason=reason, at=self._now())
-                leave(self._store, self._owner)
+                self._heart.leave(self._store)
         except Exception as error:  # noqa: BLE001  # nothing may keep the process from ending
             self._handle_failure(error)
         self._close_store()
@@ -246,7 +246,7 @@ class Writer:
         """End the trouble once the store works again, which only a write can show."""
         store = self._store
         if store is not None and not self.backlog and self.trouble.is_failing:
-            self._beat(store, self._now())
+            self._beat(store)
             if self._spools or self._gate.store_error is None:
                 self.trouble.record_success()
 
@@ -269,12 +269,13 @@ class Writer:
         self._opened_at = now
         store, self._pipeline = self._open()
         try:
-            self._beat(store, self._now())
-            _redate(store, before=math.inf, after=self._now() + DAY_S)
-            end_orphans(store, self._pipeline.collector, owner=self._owner, now=self._now())
             store.changes()
             if not self._spools:
                 self._gate.refresh(store.gate)
+            self._heart.stop()
+            self._beat(store)
+            _redate(store, before=math.inf, after=self._now() + DAY_S)
+            end_orphans(store, self._pipeline.collector, owner=self._owner, now=self._now())
             self._listeners.changed(store, frozenset(Topic))
         except BaseException:
             self._pipeline = None
@@ -365,8 +366,8 @@ class Writer:
             return
         self._housekept_at = now
         self._note_jump()
-        if not 0.0 <= now - self._beaten_at < HEARTBEAT_S:
-            self._beat(store, now)
+        if self._heart.is_due(store):
+            self._beat(store)
         self._redate(store)
         keeps_house = self._keeps_house and not self._spools
         if keeps_house and self._gate.passes and not self._passed_over:
@@ -385,6 +386,7 @@ class Writer:
         jump = self._jumps.take_jump()
         if jump is None:
             return
+        self._heart.stop()  # the lease may be over
         logger().warning("clock_was_set", by_s=round(jump.by_s), effect="deadlines are extended")
         self._passed_over.append(jump)
         self._forward_s += max(0.0, jump.by_s)
@@ -410,31 +412,10 @@ class Writer:
         if self._skew_s and not had_skew:
             logger().warning("clock_differs", by_s=round(-ahead_s, 1), effect="the store's is used")
 
-    def _beat(self, store: Store, now: float) -> None:
+    def _beat(self, store: Store) -> None:
         self._set_skew(store)
-        self._keeps_house = beat(store, self._owner)
-        self._beaten_at = now
+        self._keeps_house = self._heart.beat(store)
         self.trouble.record_write()
-
-
-def beat(store: Store, owner: str) -> bool:
-    """Renew the lease of a process; return whether it keeps house for all that share the store.
-
-    Whoever does seals the ends of all chains of seals, once a minute.
-    """
-    store.leases.acquire(PROCESSES + owner, owner, ttl_s=HEARTBEAT_TTL_S)
-    if not store.is_shared:
-        return True
-    keeps_house = store.leases.acquire(HOUSE, owner, ttl_s=HEARTBEAT_TTL_S) > 0
-    if keeps_house:
-        store.seals.keep_heads()
-    return keeps_house
-
-
-def leave(store: Store, owner: str) -> None:
-    """Release the leases of a process."""
-    for name in (PROCESSES + owner, HOUSE):
-        store.leases.release(name, owner)
 
 
 def end_orphans(store: Store, collector: Collector, *, owner: str, now: float) -> None:

@@ -29,6 +29,7 @@ from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
 from tau_live.operate.stops import kill_file, now_killed
 from tau_live.record.collector import Collector
+from tau_live.record.heartbeats import HEARTBEAT_S, hold_all
 from tau_live.record.rewards import Rewarding
 from tau_live.record.shutdown import take_in_losses
 from tau_live.record.trouble import Trouble
@@ -57,7 +58,9 @@ class _Learning:
     """
 
     def __init__(self, store: Store, settings: Settings, owner: str, plugins: Plugins) -> None:
-        limit = settings.max_failure_streak
+        self._limit = limit = settings.max_failure_streak
+        self._owner = owner
+        self._counted_at = float("-inf")
         self._store = store
         self._learner = learner_of(store, settings, owner=owner)
         self._learner.sweep()
@@ -74,9 +77,16 @@ class _Learning:
         self.is_overdue = False
 
     def refresh_gate(self) -> None:
-        """Write pending steps of the gate, and take over what other processes wrote."""
+        """Write pending steps of the gate, and take over what other processes wrote.
+
+        Also let it hold if too many hosts of a fleet do, which the logins of agents may not.
+        """
         self._trouble.check_learner_room()
         self.gate.refresh(self._store.gate)
+        if self._store.is_shared and time.monotonic() - self._counted_at >= HEARTBEAT_S:
+            self._counted_at = time.monotonic()
+            with suppress(StoreError):
+                hold_all(self._store, limit=self._limit, who=self._owner)
 
     def run_next(self) -> UpdateResult | None:
         """Settle what is overdue, run one update that is due, and weigh trials.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tau_live.core import fault
+from tau_live.core.addresses import address_in
 from tau_live.core.errors import SettingsError, StoreUnavailableError
 from tau_live.core.events import OWN_HOST, Event, Fields, RunResume, RunStart, Status, is_sound
 from tau_live.core.files import sweep
@@ -142,7 +143,11 @@ class Runtime:
         self._pauses: Mapping[Part, Pause] = {}
         self._killed: Stop | None = None
 
-        self._gate = GateKeeper(limit=settings.max_failure_streak, who=self._owner)
+        self._gate = GateKeeper(
+            limit=settings.max_failure_streak,
+            who=self._owner,
+            in_fleet=address_in(settings.store) is not None,
+        )
         self._guard = Guard(self._host_failed)
         self.plugins = load_plugins(settings)
         self._alerts = Alerts(
@@ -236,6 +241,7 @@ class Runtime:
             gate=self._gate,
             owner=self._owner,
             permit_s=settings.permit_s,
+            limit=settings.max_failure_streak,
             listeners=HubListeners(
                 ready=self._updater.wake,
                 changed=self._store_changed,

@@ -7,7 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """The same as in ``store.sqlite.schema``."""
 
 GateColumns = tuple[str, "str | None", "str | None", float, str, int]

@@ -73,11 +73,13 @@ class Lease(NamedTuple):
         name: Its name.
         holder: Who took it.
         left_s: In how many seconds it expires; how long ago it did, below 0.
+        report: What the holder has reported with its last renewal; ``None`` if nothing.
     """
 
     name: str
     holder: str
     left_s: float
+    report: str | None = None
 
     @property
     def in_force(self) -> bool:

@@ -1,5 +1,6 @@
 """The gate, its history, and leases."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -8,9 +9,19 @@ from threading import Barrier, Thread
 import pytest
 
 from tau_live.core.errors import LeaseLostError
-from tau_live.core.gate import GateEntry, GateRow
+from tau_live.core.gate import GateEntry, GateRow, Kind
+from tau_live.core.gate_keeper import GateKeeper, ProcessReport
 from tau_live.core.processes import PROCESSES, this_process
-from tau_live.record.writer import beat, leave
+from tau_live.record.heartbeats import (
+    Heart,
+    beat,
+    forget_dead,
+    heartbeats,
+    hold_all,
+    leave,
+    replace_dead,
+    unaware,
+)
 from tau_live.store.records import Lease
 from tau_live.store.roles import Store
 
@@ -235,3 +246,115 @@ def test_of_all_machines_one_process_keeps_house_until_it_leaves(store: Store) -
     assert keep_house == [True, not store.is_shared, True]
     assert after
     assert [*store.leases.holders(PROCESSES).values()] == [second]
+
+
+def sick(
+    store: Store, *hosts: str, of: int, reset: int = 0, reason: str = "decision_failures"
+) -> None:
+    """Let so many hosts be there, of which some hold by themselves."""
+    for host in {*hosts, *(f"host-{number}" for number in range(of))}:
+        held = ProcessReport(revision=0, reset=reset, reason=reason, detail=f"{host} fails")
+        report = held if host in hosts else ProcessReport(revision=0)
+        beat(store, f"{host}:1:2", report)
+        beat(store, f"{host}:3:4", report)  # two processes of a host are one host
+
+
+@pytest.mark.parametrize(
+    ("of", "held", "holds"),
+    [(1, 1, False), (2, 2, True), (3, 1, False), (20, 2, True), (21, 2, False), (21, 3, True)],
+)
+def test_all_hold_when_a_tenth_of_the_hosts_and_at_least_two_do(
+    store: Store, of: int, held: int, holds: bool
+) -> None:
+    sick(store, *(f"host-{number}" for number in range(held)), of=of)
+
+    began = hold_all(store, limit=3, who="me")
+
+    assert began is holds
+    row = store.gate.load()
+    assert (row.state, row.reason) == (("hold", "decision_failures") if holds else ("pass", None))
+    assert not hold_all(store, limit=3, who="me")  # it holds already
+
+
+def test_hosts_that_hold_for_different_reasons_do_not_add_up(store: Store) -> None:
+    sick(store, "host-0", of=3)
+    sick(store, "host-1", of=0, reason="collection_failures")
+
+    assert not hold_all(store, limit=3, who="me")
+
+
+def test_hosts_that_have_not_heard_of_a_reset_do_not_hold_all_again(store: Store) -> None:
+    sick(store, "host-0", "host-1", of=3)
+    hold_all(store, limit=3, who="me")
+    reset = replace(ENTRY, event="reset", state="pass", kind=None, reason="mended")
+    store.gate.save(replace(HELD, state="pass", reason=None, revision=2), entry=reset)
+
+    again = hold_all(store, limit=3, who="me")
+    [newest] = [line.seq for line in store.gate.log(limit=1)]
+    sick(store, "host-0", "host-1", of=3, reset=newest)  # failed after it
+
+    assert not again
+    assert hold_all(store, limit=3, who="me")
+
+
+def test_hosts_not_seen_for_a_minute_do_not_count(store: Store) -> None:
+    store.clock = lambda: 1_000.0
+    sick(store, "host-0", "host-1", of=2)
+
+    store.clock = lambda: 1_060.1
+
+    assert not hold_all(store, limit=3, who="me")
+    store.clock = lambda: 1_059.9
+    assert hold_all(store, limit=3, who="me")
+
+
+def test_processes_that_have_not_acknowledged_the_gate_are_known(store: Store) -> None:
+    me = this_process()
+    dead = me.replace(f":{os.getpid()}:", ":999999999:")
+    for process, revision in {A: 4, B: 5, me: 3, dead: 3, "elsewhere:3:4": None}.items():
+        beat(store, process, ProcessReport(revision=revision))
+
+    beats = heartbeats(store.leases, within_s=60.0)
+
+    assert {each.process for each in unaware(beats, 5)} == {A, me}
+
+
+def test_the_failures_of_a_dead_process_are_taken_over_once(store: Store) -> None:
+    me = this_process()
+    dead = me.replace(f":{os.getpid()}:", ":999999999:")
+    beat(store, dead, ProcessReport(revision=0, streaks={Kind.DECISION: 2}))
+    beat(store, A, ProcessReport(revision=0, streaks={Kind.DECISION: 2}))  # of another machine
+    first, second = (GateKeeper(limit=3, who="me", in_fleet=True) for _ in range(2))
+
+    replace_dead(store, first, me)
+    replace_dead(store, second, me)
+    first.record_failure(Kind.DECISION, "wrong", at=1.0)
+    second.record_failure(Kind.DECISION, "wrong", at=1.0)
+
+    assert (first.passes, second.passes) == (False, True)
+
+
+def test_a_process_that_ends_leaves_its_failures_behind(store: Store) -> None:
+    gate = GateKeeper(limit=3, who="me", in_fleet=True)
+    heart = Heart(A, gate, limit=3)
+    heart.beat(store)
+    gate.record_failure(Kind.COLLECTION, "wrong", at=1.0)
+
+    heart.leave(store)
+
+    assert store.leases.holders(PROCESSES) == {}
+    left = [each.report for each in heartbeats(store.leases, within_s=60.0)]
+    # a file knows its failures itself
+    expected = ProcessReport(revision=None, streaks={Kind.COLLECTION: 1}, detail="wrong")
+    assert left == ([expected] if store.is_shared else [])
+
+
+def test_a_process_not_seen_for_a_day_is_forgotten(store: Store) -> None:
+    store.clock = lambda: 100.0
+    beat(store, A, ProcessReport(revision=0))
+    store.clock = lambda: 90_000.0
+    beat(store, B, ProcessReport(revision=0))
+
+    forget_dead(store.leases)
+
+    assert [lease.holder for lease in store.leases.all(PROCESSES)] == [B]

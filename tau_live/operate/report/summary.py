@@ -182,6 +182,9 @@ def _processes(count: int, which: str = "") -> str:
     return f"{count} {which}process{'' if count == 1 else 'es'}"
 
 
+_MOST_HOSTS = 3
+
+
 def held_in_memory(status: Status) -> str:
     """Return, in words, how many processes hold in memory, why and since when; empty if none."""
     holds = status.held_in_memory
@@ -191,6 +194,18 @@ def held_in_memory(status: Status) -> str:
     why = ", ".join(sorted({hold.reason for hold in holds}))
     since = _utc(min(hold.since for hold in holds))
     return f"{_processes(len(holds))} {verb} in memory because of {why}, since {since}"
+
+
+def hosts_in_words(status: Status) -> str:
+    """Return, in words, which processes of a fleet hold alone, and why; empty if none does."""
+    holds = status.hosts_holding
+    if not holds:
+        return ""
+    verb = "holds" if len(holds) == 1 else "hold"
+    hosts = ", ".join(sorted({hold.host for hold in holds})[:_MOST_HOSTS])
+    more = "" if len(holds) <= _MOST_HOSTS else ", ..."
+    why = ", ".join(sorted({hold.reason for hold in holds}))
+    return f"{_processes(len(holds))} {verb} alone because of {why}, on {hosts}{more}"
 
 
 def _healthy(status: Status, settings: Settings) -> Answer:
@@ -217,6 +232,8 @@ def _doubts(status: Status, settings: Settings) -> Iterator[str]:
     for name, count in status.gate.streaks.items():
         if count:
             yield f"{count} {name} failures in a row."
+    if hosts := hosts_in_words(status):
+        yield f"{hosts}."
     if status.silent:
         yield f"Cannot write: {', '.join(sorted(status.silent))}."
     if rewards := status.rewards_missing:

@@ -105,6 +105,9 @@ FENCING: Sequence[str] = (
 )
 """A number for each taking of a lease."""
 
+REPORTING: Sequence[str] = ("alter table leases add column report text",)
+"""What the process that holds a lease reports with each renewal."""
+
 IN_FORCE = """
 select holder, iif(typeof(token) = 'integer', token, 0) as token,
     expires_at > :now and expires_at <= :now + :ttl_s + :stale_s as in_force
@@ -112,15 +115,15 @@ from leases where name = :name
 """
 
 RENEW = """
-update leases set expires_at = :now + :ttl_s
+update leases set expires_at = :now + :ttl_s, report = :report
 where name = :name and holder = :holder and token = :token and expires_at > :now
 """
 
 TAKE = """
-insert into leases (name, holder, expires_at, token)
-values (:name, :holder, :now + :ttl_s, :token)
+insert into leases (name, holder, expires_at, token, report)
+values (:name, :holder, :now + :ttl_s, :token, :report)
 on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at,
-    token = excluded.token
+    token = excluded.token, report = excluded.report
 """
 
 
@@ -131,13 +134,14 @@ class Leases:
         self._connection = connection
         self._clock = clock
 
-    def acquire(self, name: str, holder: str, *, ttl_s: float) -> int:
+    def acquire(self, name: str, holder: str, *, ttl_s: float, report: str | None = None) -> int:
         """Take or renew a lease, also from a process of this machine that is known to be dead.
 
         Args:
             name: Its name.
             holder: The name of who takes it, as ``this_process`` makes it.
             ttl_s: How long it holds, in seconds.
+            report: What the holder has to report, for all to read.
 
         Returns:
             The fencing token, which grows with each taking and stays when it is renewed; 0 while
@@ -145,7 +149,7 @@ class Leases:
         """
         values: dict[str, Value] = {
             "name": name, "now": self._clock(), "ttl_s": ttl_s, "stale_s": STALE_S,
-            "holder": holder,
+            "holder": holder, "report": report,
         }  # fmt: skip
         row = self._connection.row(IN_FORCE, values)
         if self._is_taken(row, holder):
@@ -202,7 +206,7 @@ class Leases:
         """Return the leases with this prefix, those that have expired too."""
         rows = self._connection.rows(
             """
-            select name, holder, coalesce(expires_at - :now, 0.0) as left_s from leases
+            select name, holder, coalesce(expires_at - :now, 0.0) as left_s, report from leases
             where typeof(holder) = 'text'
             and name >= :prefix and substr(name, 1, length(:prefix)) = :prefix order by name
             """,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tau_live.core.errors import StoreUnavailableError, StoreVersionError
 from tau_live.store.sql.connection import OLDER, UNFINISHED
 from tau_live.store.sql.experience import EXPERIENCE
-from tau_live.store.sql.operations import ALERTING, FENCING, PAUSING, TRANSITIONS
+from tau_live.store.sql.operations import ALERTING, FENCING, PAUSING, REPORTING, TRANSITIONS
 from tau_live.store.sql.optimizations import OPTIMIZING
 from tau_live.store.sqlite.connection import SqliteConnection, store_error
 from tau_live.store.sqlite.sealing import SEALING
@@ -703,7 +703,7 @@ REVISIONS: Sequence[str] = (
 
 WHOLE_SCHEMA = (
     *FIRST_SCHEMA, *TRANSITIONS, REPORTED, *QUEUES, *SPANS, *OPTIMIZING, *EXPERIENCE, *QUEUE_TIMES,
-    *REVISIONS, *FENCING,
+    *REVISIONS, *FENCING, *REPORTING,
 )  # fmt: skip
 """The statements that make the newest schema."""
 
@@ -765,6 +765,7 @@ MIGRATIONS: Mapping[str, Sequence[str]] = {
     "m009_times_in_queues": QUEUE_TIMES,
     "m010_revisions_of_topics": REVISIONS,
     "m011_tokens_of_leases": FENCING,
+    "m012_reports_of_processes": REPORTING,
 }
 """The statements of every migration, in order; one that was released is never edited."""
 

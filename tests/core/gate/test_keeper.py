@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from tau_live.core.errors import TauLiveError
-from tau_live.core.gate import HoldReason
-from tau_live.core.gate_keeper import GateKeeper
+from tau_live.core.gate import HoldReason, Kind
+from tau_live.core.gate_keeper import GateKeeper, GateStore, ProcessReport
 from tests.core.gate.keeping import (
     C,
     Connect,
@@ -366,3 +366,100 @@ def test_a_gate_that_holds_keeps_its_own_reason_while_it_is_killed(connect: Conn
     keeper.set_kill("nonsense", at=5.0)
 
     assert keeper.snapshot()["reason"] == "operator"
+
+
+# In a fleet
+
+
+def fleet_keeper(store: GateStore, *, who: str = "one") -> GateKeeper:
+    keeper = GateKeeper(limit=3, who=who, in_fleet=True)
+    keeper.refresh(store)
+    return keeper
+
+
+@pytest.mark.parametrize("kind", [C, D])
+def test_in_a_fleet_failures_of_a_process_hold_it_alone(connect: Connect, kind: Kind) -> None:
+    store = connect()
+    one, two = fleet_keeper(store), fleet_keeper(store, who="two")
+    failing = FailingStore(store)
+    failing.fails = False
+
+    trip(one, kind)
+    trip(two, kind, times=2)
+    one.refresh(failing)
+    two.refresh(store)
+
+    assert (one.passes, one.epoch, two.passes) == (False, 1, True)
+    assert (one.holds_alone, two.holds_alone) == (True, False)
+    assert failing.saves == 0  # it costs others nothing
+    assert store.load().revision == 0
+    shown = one.snapshot()
+    assert (shown["state"], shown["reason"]) == ("hold", f"{kind}_failures")
+    assert (shown["streaks"][kind], two.snapshot()["streaks"][kind]) == (3, 2)
+    assert (one.report().reason, two.report().reason) == (f"{kind}_failures", None)
+
+
+def test_in_a_fleet_failing_updates_hold_all(connect: Connect) -> None:
+    store = connect()
+    one, two = fleet_keeper(store), fleet_keeper(store, who="two")
+
+    trip(one, U)
+    one.refresh(store)
+    two.refresh(store)
+
+    assert (one.passes, two.passes, one.holds_alone) == (False, False, False)
+
+
+def test_in_a_fleet_a_reset_ends_holds_of_processes_whatever_their_clocks_say(
+    connect: Connect,
+) -> None:
+    store = connect()
+    keeper = fleet_keeper(store)
+    trip(keeper, D, at=5_000.0)
+    keeper.refresh(store)
+
+    reset_from_another_terminal(connect(), at=3.0)
+    changed = keeper.refresh(store)
+
+    assert changed
+    assert keeper.passes
+    assert keeper.report() == ProcessReport(revision=1, reset=1, since=3.0)
+    trip(keeper, D, times=2)
+    assert keeper.passes
+
+
+def test_in_a_fleet_a_success_ends_the_streak(connect: Connect) -> None:
+    keeper = fleet_keeper(connect())
+
+    trip(keeper, D, times=2)
+    keeper.record_success(D, at=2.0)
+    trip(keeper, D, times=2)
+
+    assert keeper.passes
+    assert keeper.report().streaks == {D: 2}
+
+
+def test_in_a_fleet_the_hold_of_a_process_does_not_hide_an_order(connect: Connect) -> None:
+    store = connect()
+    keeper = fleet_keeper(store)
+    trip(keeper, D)
+
+    keeper.hold("reward_hacking", at=2.0)
+    keeper.refresh(store)
+
+    assert (store.load().state, store.load().reason) == ("hold", "reward_hacking")
+    assert keeper.snapshot()["reason"] == "reward_hacking"
+
+
+@pytest.mark.parametrize(("reset", "passes"), [(1, False), (0, True)])
+def test_in_a_fleet_who_replaces_a_dead_process_goes_on_with_its_hold(
+    connect: Connect, reset: int, passes: bool
+) -> None:
+    store = connect()
+    reset_from_another_terminal(connect(), at=1.0)
+    dead = ProcessReport(revision=0, reset=reset, reason="decision_failures", since=7.0)
+    keeper = fleet_keeper(store)
+
+    keeper.take_over_from(dead)
+
+    assert keeper.passes is passes  # before the newest reset, it is over
