@@ -64,6 +64,7 @@ class Heart:
         self._limit = limit
         self._beaten_at = float("-inf")
         self._sent: ProcessReport | None = None
+        self._has_replaced = False
 
     def stop(self) -> None:
         """Stop it, so that the next heartbeat is the first."""
@@ -87,8 +88,9 @@ class Heart:
         if not store.is_shared:
             keeps_house = beat(store, self._owner)
         else:
-            if self._sent is None:
+            if not self._has_replaced:
                 replace_dead(store, self._gate, self._owner)
+                self._has_replaced = True
             report = self._gate.report()
             keeps_house = beat(store, self._owner, report)
             self._sent = report
@@ -114,10 +116,15 @@ class Heart:
 
 
 def beat(store: Store, owner: str, report: ProcessReport | None = None) -> bool:
-    """Renew the lease of a process; return whether it keeps house for all that share the store."""
+    """Renew the lease of a process; return whether it keeps house for all that share the store.
+
+    Whoever does seals the ends of all chains of seals, once a minute.
+    """
     text = None if report is None else _text_of(report)
-    store.leases.acquire(PROCESSES + owner, owner, ttl_s=HEARTBEAT_TTL_S, report=text)
-    return not store.is_shared or store.leases.acquire(HOUSE, owner, ttl_s=HEARTBEAT_TTL_S) > 0
+    keeps_house = store.beat(owner, ttl_s=HEARTBEAT_TTL_S, report=text)
+    if keeps_house and store.is_shared:
+        store.seals.keep_heads()
+    return keeps_house
 
 
 def leave(store: Store, owner: str) -> None:

@@ -111,7 +111,7 @@ class Hub:
         self._stale = frozenset(Topic)
         self._ship_at = self._retry_at = float("-inf")
         self._failures = 0
-        self._ship_failed = self._is_old = False
+        self._ship_failed = self._is_old = self._keeps_house = self._has_beaten = False
         self._requests: list[tuple[Callable[[Store], None] | None, Latch]] = []
         self._wake, self._over = Latch(), Latch()
         self._until = float("inf")
@@ -211,11 +211,15 @@ class Hub:
             self._collector = self._collector_of(self._hub)
             self._stale = frozenset(Topic)
             self._heart.stop()
+            self._gate.refresh(self._hub.gate)
             self._hub.changes()
         return self._hub
 
     def _look(self, hub: Store) -> None:
         """Take over changes by other processes, and write changes of the gate made here."""
+        if self._heart.is_due(hub):
+            self._keeps_house = self._heart.beat(hub)
+            self._has_beaten = True
         self._stale |= hub.changes()
         unsaved = self._gate.has_unsaved or self._gate.store_error is not None
         if unsaved or Topic.GATE in self._stale:
@@ -266,12 +270,12 @@ class Hub:
             spool, self._spool = self._spool, None
             spool.close()
             return
-        if self._heart.is_due(hub):
-            keeps_house = self._heart.beat(hub)
+        if self._has_beaten:
+            self._has_beaten = False
             note_heard(self._spool, hub)
-            if keeps_house:
+            if self._keeps_house:
                 self._expire(hub)
-            self._listeners.look(hub, keeps_house)
+            self._listeners.look(hub, self._keeps_house)
         if hurried or time.monotonic() >= self._ship_at:
             self._ship(hub, self._spool, hurried=hurried)
         if self._ship_failed:

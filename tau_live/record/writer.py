@@ -191,6 +191,7 @@ class Writer:
             self._note_hold()
             if self._is_open():
                 self._drain()
+                self._send_heartbeat()
                 if not self._spools:
                     self._look()
                 self._keep_house(self._now())
@@ -345,6 +346,11 @@ class Writer:
         except Exception as error:  # noqa: BLE001  # nothing may end this thread
             self._handle_failure(error)
 
+    def _send_heartbeat(self) -> None:
+        """Send a heartbeat if it is due, which also reads topics that are shared by machines."""
+        if self._store is not None and self._heart.is_due(self._store):
+            self._beat(self._store)
+
     def _look(self) -> None:
         """Take over changes by other processes, and write changes made here."""
         store = self._store
@@ -366,8 +372,6 @@ class Writer:
             return
         self._housekept_at = now
         self._note_jump()
-        if self._heart.is_due(store):
-            self._beat(store)
         self._redate(store)
         keeps_house = self._keeps_house and not self._spools
         if keeps_house and self._gate.passes and not self._passed_over:

@@ -15,7 +15,7 @@ from tau_live.core.addresses import keep
 from tau_live.core.errors import StoreUnavailableError
 from tau_live.core.settings import Settings
 from tau_live.operate.verification import verify_store
-from tau_live.record.writer import beat
+from tau_live.record.heartbeats import beat
 from tau_live.store.opening import open_at
 from tau_live.store.postgres.sealing import Entries
 from tau_live.store.roles import Store

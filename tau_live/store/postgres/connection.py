@@ -694,9 +694,13 @@ class PostgresConnection(Connection):
             began = time.monotonic()
             if began - self._measured_at > CLOCK_S and not self._savepoints:
                 [(now,)] = self._run("select extract(epoch from clock_timestamp())::float8")
-                self._measured_at = time.monotonic()
-                self._ahead_s = now - (began + self._measured_at) / 2.0
+                self.set_clock(now, began)
             return time.monotonic() + self._ahead_s
+
+    def set_clock(self, now: float, began: float) -> None:
+        """Go by the server's clock, that was read between a moment of the monotonic one and now."""
+        self._measured_at = time.monotonic()
+        self._ahead_s = now - (began + self._measured_at) / 2.0
 
     def has_changed(self) -> bool:
         """Return whether another may have changed a topic since the last call.
@@ -705,6 +709,10 @@ class PostgresConnection(Connection):
         """
         with self._working:
             return self._listener.is_due()
+
+    def note_read(self) -> None:
+        """Note that topics were read, so that they need not be for a while if none is announced."""
+        self._listener.note_read()
 
     def stamp(self) -> object:
         """Return a value that changes with every write, here or elsewhere (cheap)."""

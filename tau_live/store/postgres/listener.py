@@ -13,8 +13,11 @@ import psycopg
 from tau_live.core.errors import suppress
 from tau_live.core.guard import logger
 
-READ_S = 5.0
-"""Seconds after which topics are read without an announcement."""
+READ_S = 5.5
+"""Seconds after which topics are read without an announcement: heartbeats read them every five."""
+
+CONNECT_S = 5.0
+"""Seconds between two attempts to connect."""
 
 
 class Listener:
@@ -29,20 +32,24 @@ class Listener:
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
-        self._read_at = float("-inf")
+        self._read_at = self._tried_at = float("-inf")
         self._is_pooled = False
         self.raw: psycopg.Connection[tuple[object, ...]] | None = None
 
     def is_due(self) -> bool:
         """Return whether topics are to be read: announced, or not read for five seconds."""
         now = time.monotonic()
-        is_late = now - self._read_at >= READ_S
-        if self.raw is None and is_late:
+        if self.raw is None and now - self._tried_at >= CONNECT_S:
+            self._tried_at = now
             self._listen()
-        elif not (self._hears() or is_late):
+        elif not self._hears() and now - self._read_at < READ_S:
             return False
         self._read_at = now
         return True
+
+    def note_read(self) -> None:
+        """Note that topics were read without being due."""
+        self._read_at = time.monotonic()
 
     def _listen(self) -> None:
         try:

@@ -6,7 +6,10 @@ from tau_live.core.errors import OddRowError, StoreBusyError
 from tau_live.core.records import Claim
 from tau_live.store.postgres.connection import PostgresConnection
 from tau_live.store.sql.connection import Value
-from tau_live.store.sql.queue import OVERDUE_ATTEMPTS, Queue
+from tau_live.store.sql.queue import OVERDUE_ATTEMPTS, POLL_S, Queue
+
+WAITED_SHARE, LONGEST_POLL_S = 0.1, 0.5
+"""Who waits for results looks so late at most: by a share of the time waited, and in seconds."""
 
 FREE = """
 select rollout_id, seq from queue join rollouts on seq = rollout_seq
@@ -37,6 +40,10 @@ class PostgresQueue(Queue):
     """
 
     _connection: PostgresConnection
+
+    def _poll_s(self, waited_s: float) -> float:
+        """Return the pause between two looks: a tenth of the time waited, for the server's sake."""
+        return min(max(POLL_S, waited_s * WAITED_SHARE), LONGEST_POLL_S)
 
     def _claim_beside(
         self, wanted: Mapping[str, Value], names: Sequence[str], *, at: float

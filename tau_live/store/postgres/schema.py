@@ -8,7 +8,9 @@ from functools import cache
 from itertools import chain, count
 from typing import NamedTuple
 
+from tau_live.core.processes import HOUSE
 from tau_live.store.postgres.dialect import BOOLEANS, FUNCTIONS, TYPES, render, table_of
+from tau_live.store.records import STALE_S
 from tau_live.store.sql.batch import ASSIGN
 from tau_live.store.sql.columns import into
 from tau_live.store.sql.connection import Value
@@ -299,6 +301,22 @@ OWN: Sequence[str] = (
         update revisions set revision = revision + 1 where topic = tg_argv[0];
         perform pg_notify('tau_live_' || 'revisions'::regclass::oid, '');
         return null;
+    end $$
+    """,
+    f"""
+    create function heartbeat(lease text, process text, told text, at float8, ttl_s float8,
+        out keeper text, out topics text[], out numbers bigint[], out clock float8)
+    language plpgsql as $$
+    begin
+        perform set_config('synchronous_commit', 'off', true);
+        insert into leases (name, holder, expires_at, report)
+        values (lease, process, at + ttl_s, told)
+        on conflict (name) do update set holder = excluded.holder,
+            expires_at = excluded.expires_at, report = excluded.report;
+        select holder into keeper from leases
+        where name = '{HOUSE}' and expires_at > at and expires_at <= at + ttl_s + {STALE_S};
+        select array_agg(topic), array_agg(revision) into topics, numbers from revisions;
+        clock := extract(epoch from clock_timestamp());
     end $$
     """,
     "create table schema_version (version integer not null)",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from tau_live.core.processes import HOUSE, PROCESSES
 from tau_live.store.checkpoints import Checkpoints
 from tau_live.store.records import Condition, OddRows, Topic
 from tau_live.store.retention import ExportRow
@@ -168,14 +169,25 @@ class Store(ABC):
         self._is_stale = self._is_stale or self._connection.has_changed()
         if not self._is_stale:
             return frozenset()
-        known, rows = self._revisions, self._connection.rows("select * from revisions")
+        rows = self._connection.rows("select * from revisions")
         self._is_stale = False  # only now: reading may have failed
-        self._revisions = {row["topic"]: row["revision"] for row in rows}
+        known, self._revisions = self._revisions, {row["topic"]: row["revision"] for row in rows}
         return frozenset(
             topic
             for topic in Topic
             if self._revisions.get(topic, -1) != known.get(topic)  # also where its row is gone
         )
+
+    def beat(self, process: str, *, ttl_s: float, report: str | None = None) -> bool:
+        """Renew the lease of a process; return whether it keeps house for all that share the store.
+
+        Args:
+            process: The process, as ``this_process`` names it.
+            ttl_s: How long the lease holds, in seconds.
+            report: What the process has to report, for all to read.
+        """
+        self.leases.acquire(PROCESSES + process, process, ttl_s=ttl_s, report=report)
+        return not self.is_shared or self.leases.acquire(HOUSE, process, ttl_s=ttl_s) > 0
 
     def history(self) -> str:
         """Return which history of a database this is, another one after a failover.
