@@ -4,6 +4,7 @@ from collections.abc import Callable
 from threading import Barrier, Thread
 
 import pytest
+from msgspec.structs import replace
 
 from tau_live.core.errors import InvalidTransitionError, UnknownError
 from tau_live.core.records import (
@@ -11,12 +12,16 @@ from tau_live.core.records import (
     AttemptStatus,
     Reason,
     RolloutConfig,
+    RolloutMode,
     RolloutStatus,
     WorkerStatus,
 )
+from tau_live.store.records import ItemCounts
 from tau_live.store.roles import Store
 from tests.contracts.making import claimed, queued, span
 from tests.writes import writes
+
+NO_ITEMS = ItemCounts(total=0, succeeded=0, failed=0, cancelled=0, requeued=0, missing=0)
 
 OpenStore = Callable[[], Store]
 
@@ -153,3 +158,14 @@ def test_of_two_who_end_a_task_at_once_one_has_the_last_word(opened: OpenStore) 
     found = opened().rollouts.rollout("q-1")
     assert sorted(said) == sorted(["refused", found.status])
     assert found.output == found.status
+
+
+def test_items_of_a_run_are_counted_by_what_became_of_them(store: Store) -> None:
+    item = replace(queued(), mode=RolloutMode.TRAIN, queue="run-1")
+    store.queue.enqueue(item, at=5.0)
+    claim = store.queue.claim("w-1", at=10.0, queues=("run-1",))
+    store.queue.cancel("q-1")
+
+    assert claim is not None
+    assert store.optimizations.items("run-1") == NO_ITEMS._replace(total=1, cancelled=1)
+    assert store.optimizations.items("run-2") == NO_ITEMS

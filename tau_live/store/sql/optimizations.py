@@ -119,7 +119,8 @@ where state in ('adopted', 'champion', 'withdrawn') and version is not null orde
 
 COUNT_ITEMS = """
 select count(*), coalesce(sum(status = 'succeeded'), 0), coalesce(sum(status = 'failed'), 0),
-    coalesce(sum(status = 'cancelled'), 0), coalesce(sum(max(attempt_count - 1, 0)), 0),
+    coalesce(sum(status = 'cancelled'), 0),
+    cast(coalesce(sum(max(attempt_count - 1, 0)), 0) as integer),
     coalesce(sum(status = 'failed' and output is null), 0)
 from rollouts where queue = :run_id and mode is not null
 """
