@@ -31,8 +31,8 @@ from tau_live.core.records import AuditEntry
 from tau_live.operate.status import attached_processes
 from tau_live.store.copying import copy as copy_store
 from tau_live.store.copying import count_rows
+from tau_live.store.opening import make_tenant, open_at
 from tau_live.store.opening import migrate as migrate_store
-from tau_live.store.opening import open_at
 
 address_argument = click.argument("address", metavar="[ADDRESS]", required=False, type=StoreType())
 
@@ -51,22 +51,32 @@ def store() -> None:
     "--roles/--no-roles", default=True, show_default=True,
     help="Make the roles tau_live_host, _learner, _operator and _reader too.",
 )  # fmt: skip
+@click.option(
+    "--tenant", metavar="NAME",
+    help="Make the tenant NAME of the database: a schema, with roles of its own.",
+)  # fmt: skip
 @store_option
 @json_option
-def create(address: Path | None, path: Path | None, *, roles: bool, as_json: bool) -> None:
+def create(
+    address: Path | None, path: Path | None, *, roles: bool, tenant: str | None, as_json: bool
+) -> None:
     """Make the store ADDRESS, and the roles of its database with what each may do.
 
     Of a database, its owner or a login that may make roles calls this; a store that is there keeps
     its rows, and what its roles may do is made as it should be. Without ADDRESS it is the store
     of the settings.
+
+    Tenants share a database and nothing in it: no login of one can read, change or lock what
+    another has.
     """
     settings = settings_of(address or path, changes=True)
-    with closing(open_at(settings.store, key_file=settings.audit_key_file)) as made:
-        names, where = made.make_roles() if roles else [], made.address
+    where = settings.store if tenant is None else make_tenant(settings.store, tenant)
+    with closing(open_at(where, key_file=settings.audit_key_file)) as made:
+        names, shown = made.make_roles() if roles else [], made.address
     if as_json:
-        print_json({"store": where, "roles": names})
+        print_json({"store": shown, "roles": names})
     else:
-        click.echo(f"{where} is ready{': ' if names else ''}{', '.join(names)}")
+        click.echo(f"{shown} is ready{': ' if names else ''}{', '.join(names)}")
 
 
 @store.command(

@@ -24,6 +24,9 @@ SUFFIX = ".address"
 LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
 """Hosts that are this machine."""
 
+TENANT = re.compile(r"[a-z][a-z0-9_]{0,44}")
+"""What a tenant of a database is named: a schema, whose name needs no quotes and fits in roles'."""
+
 MOST_BYTES = 4096
 """A longer file holds no address."""
 
@@ -48,6 +51,28 @@ def is_remote(address: str) -> bool:
     own = parse_qs(parts.query)
     hosts = own.get("host") or [parts.hostname or own.get("hostaddr", [""])[-1]]
     return not all(host in LOCAL or host.startswith("/") for host in hosts[-1].split(","))
+
+
+def split_tenant(address: str) -> tuple[str, str]:
+    """Return an address without ``tenant=NAME``, and the name; empty where it names none.
+
+    Raises:
+        ValueError: It names more than one, or what cannot be one.
+    """
+    head, mark, query = address.partition("?")
+    parts = query.split("&")
+    names = [part.partition("=")[2] for part in parts if part.startswith("tenant=")]
+    if not mark or not names:
+        return address, ""
+    if len(names) > 1 or not TENANT.fullmatch(names[0]):
+        raise ValueError(f"a tenant is {TENANT.pattern}, got {', '.join(names)}")
+    others = "&".join(part for part in parts if not part.startswith("tenant="))
+    return f"{head}?{others}" if others else head, names[0]
+
+
+def with_tenant(address: str, name: str) -> str:
+    """Return an address that names no tenant with one."""
+    return f"{address}{'&' if '?' in address else '?'}tenant={name}"
 
 
 def keep(address: str) -> Path:

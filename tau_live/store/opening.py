@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from sqlite3 import sqlite_version_info
 
-from tau_live.core.addresses import address_in, file_of
-from tau_live.core.errors import StoreUnavailableError, TauLiveError
+from tau_live.core.addresses import TENANT, address_in, file_of, split_tenant, with_tenant
+from tau_live.core.errors import StoreError, StoreUnavailableError, TauLiveError
 from tau_live.store.records import ServerFacts
 from tau_live.store.roles import Spool, Store
 from tau_live.store.sql.connection import Connection
@@ -177,6 +177,28 @@ def migrate(file: Path, *, key_file: Path | None) -> tuple[int, int]:
             migrate_database(writing)
     with closing(open_at(file, key_file=key_file)) as store:
         return before, store.connection.version()
+
+
+def make_tenant(file: Path, name: str) -> str:
+    """Make the schema of a tenant of a database, unless it is there; return the tenant's address.
+
+    Raises:
+        StoreError: It is a file, or names another tenant; or nothing can be named so.
+        StoreUnavailableError: The database cannot be reached, or this login may not.
+    """
+    address = address_in(file)
+    if address is None:
+        raise StoreError("a file has no tenants: name a database, or a file for each of them")
+    given, own = split_tenant(address)
+    is_reserved = name.startswith("pg_") or name in {"information_schema", "public"}
+    if is_reserved or not TENANT.fullmatch(name) or own not in {"", name}:
+        expected = own or f"{TENANT.pattern}, and no schema of the server's own"
+        raise StoreError(f"a tenant cannot be named {name!r} here: expected {expected}")
+    from tau_live.store.postgres.connection import PostgresConnection
+
+    with closing(PostgresConnection(given, file=file, busy_timeout_s=WAIT_S)) as connection:
+        connection.make_schema(name)
+    return with_tenant(given, name)
 
 
 def server_facts(file: Path) -> ServerFacts | None:

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tau_live.core.addresses import address_in, file_of, is_remote, keep
+from tau_live.core.addresses import (
+    address_in,
+    file_of,
+    is_remote,
+    keep,
+    split_tenant,
+    with_tenant,
+)
 from tau_live.core.errors import SettingsError
 from tau_live.core.settings import Settings
 
@@ -91,3 +98,21 @@ def test_a_database_on_another_machine_is_known_by_its_address(
     address: str, *, remote: bool
 ) -> None:
     assert is_remote(address) is remote
+
+
+@pytest.mark.parametrize("base", ["postgresql://me@db/tau", ADDRESS])
+def test_a_tenant_is_taken_out_of_an_address(base: str) -> None:
+    assert split_tenant(base) == (base, "")
+    assert split_tenant(with_tenant(base, "team_a")) == (base, "team_a")
+
+
+def test_a_tenant_stands_anywhere_among_what_an_address_says() -> None:
+    found = split_tenant("postgresql://me@db/tau?host=/run&tenant=team_a&port=5433")
+
+    assert found == ("postgresql://me@db/tau?host=/run&port=5433", "team_a")
+
+
+@pytest.mark.parametrize("query", ["tenant=", "tenant=A", "tenant=a&tenant=b", "tenant=a%20b"])
+def test_what_no_tenant_is_named_is_refused(query: str) -> None:
+    with pytest.raises(ValueError, match="a tenant is"):
+        split_tenant(f"postgresql://me@db/tau?{query}")

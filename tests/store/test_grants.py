@@ -202,7 +202,7 @@ def test_a_login_that_may_make_no_roles_is_told_what_to_do(served: Server, home:
         own.remove()
 
     assert refused.returncode == 1
-    assert "may not make the roles tau_live_host" in refused.stderr
+    assert "may not make the roles tau_live_plain_host" in refused.stderr
     assert "--no-roles" in refused.stderr
     assert json.loads(done.stdout)["roles"] == []
 

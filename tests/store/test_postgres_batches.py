@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tau_live.core.errors import StoreBusyError
 from tau_live.core.records import RolloutStatus
 from tau_live.store.opening import open_at
 from tests.bench.fleet import store_live
@@ -40,3 +41,21 @@ def test_the_statements_of_a_batch_do_not_grow_with_it(monkeypatch: pytest.Monke
             store.rewards.ready_count("model", after=0),
         )
         assert (rollouts[RolloutStatus.SUCCEEDED], ready) == (69, 69)
+
+
+def test_who_was_refused_a_lock_goes_on_with_the_next_transaction() -> None:
+    psycopg = pytest.importorskip("psycopg")
+    address = server().new_database()
+
+    with closing(open_at(address, busy_timeout_s=0.1)) as store:
+        with psycopg.connect(address) as other:
+            other.execute("lock table turns")
+            with pytest.raises(StoreBusyError, match="lock timeout"):
+                store.counters.add({"x": 1})
+            with pytest.raises(StoreBusyError, match="lock timeout"):
+                store_live(store, ["late"])
+        store.counters.add({"x": 1})
+        store_live(store, ["late"])
+
+        assert store.counters.counts()["x"] == 1
+        assert store.rewards.ready_count("model", after=0) == 1

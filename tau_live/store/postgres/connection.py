@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import ClientCursor, ServerCursor, conninfo
 
-from tau_live.core.addresses import LOCAL
+from tau_live.core.addresses import LOCAL, split_tenant, with_tenant
 from tau_live.core.errors import (
     StoreBusyError,
     StoreError,
@@ -66,6 +66,7 @@ TODO: Mapping[str, str] = {
     "28000": "let this user in, with the password that is expected; it resumes by itself",
     "28P01": "let this user in, with the password that is expected; it resumes by itself",
     "3D000": "create the database, or name another; it resumes by itself",
+    "3F000": "name a tenant that this login may use; it resumes by itself",
     "42501": "grant this user what it lacks; it resumes by itself",
     "53100": "free disk space on the server; it resumes by itself",
     "53200": "give the server more memory; it resumes by itself",
@@ -125,15 +126,20 @@ from (
 
 ALONE, BESIDE, READING = "alone", "beside", "reading"
 LOCKS = {
-    ALONE: "begin; select pg_advisory_xact_lock('rollouts'::regclass::oid::bigint)",
-    BESIDE: "begin; select pg_advisory_xact_lock_shared('rollouts'::regclass::oid::bigint)",
+    ALONE: "begin; lock table turns in share row exclusive mode",
+    BESIDE: "begin; lock table turns in row exclusive mode",
     READING: "begin isolation level repeatable read read only",
 }
-"""How a transaction begins, by its mode."""
+"""How a transaction begins, by its mode.
+
+What is locked is a table, which takes a right to it: an advisory lock is anybody's who may connect
+to the database, so other tenants could keep it.
+"""
 
 SOON = "begin; set local synchronous_commit = off; {}; commit"
 
-TAKE_TURN = "select pg_advisory_xact_lock('ready_points'::regclass::oid::bigint)"
+TAKE_TURN = "lock table turns in share update exclusive mode"
+"""Waits for whoever else numbers rows, beside batches that do not yet."""
 
 
 class _Row(tuple[Any, ...]):
@@ -192,24 +198,25 @@ class PostgresConnection(Connection):
     that it is about; any other runs alone. Which of the two it is, its first statement decides.
 
     Args:
-        conninfo: A connection string.
+        address: A connection string, which may name a tenant (``tenant=NAME``).
         file: The file that stands for it on this machine.
         busy_timeout_s: Seconds to wait for other processes' transactions.
         read_only: Whether nothing can be written.
 
     Raises:
-        StoreUnavailableError: The database cannot be reached.
+        StoreUnavailableError: The database cannot be reached, or this login may not use the tenant.
     """
 
     members = MEMBERS
 
     def __init__(
-        self, conninfo: str, *, file: Path, busy_timeout_s: float, read_only: bool = False
+        self, address: str, *, file: Path, busy_timeout_s: float, read_only: bool = False
     ) -> None:
-        self.address = readable(conninfo)
+        self.address = readable(address)
         self.path = file
         self.read_only = read_only
-        self._conninfo = with_mode(conninfo)
+        self._given = address
+        self._conninfo = with_mode(address)
         self._busy_timeout_s = busy_timeout_s
         self._savepoints: list[str | None] = []  # the outermost transaction is ``None``
         self._is_closed = False
@@ -242,9 +249,20 @@ class PostgresConnection(Connection):
                 "set enable_seqscan = off; "  # a plan made while a table was empty is kept
                 "set jit = off"  # which compiles each plan that scans all the same: 10 ms
             )
+            self._check_tenant(raw)
         except psycopg.Error as error:
             raise self._error_of(error) from error
         return raw
+
+    def _check_tenant(self, raw: "psycopg.Connection[_Row]") -> None:
+        """Refuse a schema other than the tenant's: whatever lies in between may drop options."""
+        tenant = split_tenant(self._given)[1]
+        if tenant and [*raw.execute("select current_schema()")] != [(tenant,)]:
+            raw.close()
+            raise StoreUnavailableError(
+                f"store '{self.address}' cannot be used: there is no tenant {tenant}, or this "
+                "login may not use it: its owner calls `tau-live store create --tenant` and grants"
+            )
 
     @property
     def raw(self) -> "psycopg.Connection[_Row]":
@@ -311,6 +329,7 @@ class PostgresConnection(Connection):
     def _open(self, mode: str) -> None:
         """Begin the transaction, if this is its first statement."""
         if self._savepoints and not self._mode:
+            self._mode = mode  # also if the lock is refused: then it is rolled back
             if mode == ALONE and self._chain is not None:
                 cursor = self.raw.execute(f"{LOCKS[mode]}; {NEXT_PLACE}")
                 while cursor.nextset():
@@ -318,7 +337,6 @@ class PostgresConnection(Connection):
                 self._place = cursor.fetchall()[0][0]
             else:
                 self.raw.execute(LOCKS[mode])
-            self._mode = mode
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Run a statement and return all of its rows."""
@@ -609,6 +627,10 @@ class PostgresConnection(Connection):
                 f"or exists (select 1 from {table}))"
             )
 
+    def make_schema(self, name: str) -> None:
+        """Make a schema, unless it is there."""
+        self._run(f"create schema if not exists {name}")
+
     def version(self) -> int:
         """Return the version of the schema; less than 0 in a copy that is not whole yet."""
         return self.count("select version from schema_version")
@@ -737,7 +759,7 @@ class PostgresConnection(Connection):
     def another(self) -> "PostgresConnection":
         """Open another connection to the database, which writes nothing."""
         return PostgresConnection(
-            self._conninfo, file=self.path, busy_timeout_s=self._busy_timeout_s, read_only=True
+            self._given, file=self.path, busy_timeout_s=self._busy_timeout_s, read_only=True
         )
 
     def hold_still(self, timeout_s: float) -> bool:
@@ -851,18 +873,23 @@ def store_error(error: Exception, address: str) -> StoreError:
 
 
 def with_mode(address: str) -> str:
-    """Return a connection string that checks who the server is, unless it is on this machine.
+    """Return a connection string of PostgreSQL that checks who the server is, unless it is here.
 
     Another machine has to prove its name by a certificate (``sslmode=verify-full``), and is given
-    up when its network was cut; an address that names another mode or other times keeps them.
+    up when its network was cut; an address that names another mode or other times keeps them. Its
+    tenant becomes the schema of the session.
 
     Raises:
         StoreUnavailableError: It is no connection string.
     """
     try:
+        address, tenant = split_tenant(address)
         parts = conninfo.conninfo_to_dict(address)
-    except psycopg.Error as error:  # without the address, which may hold a secret
+    except (psycopg.Error, ValueError) as error:  # without the address, which may hold a secret
         raise StoreUnavailableError("the address of the store is malformed") from error
+    if tenant:
+        options = f"{parts.get('options') or ''} -csearch_path={tenant}".strip()
+        address = conninfo.make_conninfo(address, options=options)
     hosts = str(parts.get("host") or parts.get("hostaddr") or "").split(",")
     if all(host.startswith("/") or host in LOCAL for host in hosts):
         return address
@@ -877,9 +904,11 @@ def with_mode(address: str) -> str:
 def readable(address: str) -> str:
     """Return a connection string as an address without its password and other secrets."""
     try:
+        address, tenant = split_tenant(address)
         parts = conninfo.conninfo_to_dict(address)
-    except psycopg.Error:
+    except (psycopg.Error, ValueError):
         return "postgresql:"
     host = parts.get("host") or parts.get("hostaddr") or "localhost"
     port = f":{parts['port']}" if "port" in parts else ""
-    return f"postgresql://{host}{port}/{parts.get('dbname', '')}"
+    shown = f"postgresql://{host}{port}/{parts.get('dbname', '')}"
+    return with_tenant(shown, tenant) if tenant else shown

@@ -1,7 +1,8 @@
 """The roles of a store's database, and what each may do with its tables.
 
 A role is a group without a login: ``grant tau_live_host to agents`` lets the login of agents record
-and decide. They belong to the server, and their rights to the schema of one store.
+and decide. They belong to the server, and their rights to the schema of one store, which is in
+their names unless it is ``public``: a tenant is a schema, which no role of another may use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +10,11 @@ from collections.abc import Mapping, Sequence
 import psycopg
 from psycopg import sql
 
+from tau_live.core.addresses import TENANT
 from tau_live.core.errors import StoreError
 from tau_live.store.postgres.connection import PostgresConnection, store_error
 
-HOST, LEARNER, OPERATOR, READER = (
-    f"tau_live_{name}" for name in ("host", "learner", "operator", "reader")
-)
+HOST, LEARNER, OPERATOR, READER = ROLES = ("host", "learner", "operator", "reader")
 
 KINDS = ("insert", "update", "delete")
 
@@ -26,7 +26,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     HOST: {
         "insert": f"rollouts decisions rewards workers alerts alert_marks {_RECORDED} {_NUMBERS} "
         "seals",
-        "update": "rollouts attempts recorded_spans awaiting rewards workers alert_marks "
+        "update": "rollouts attempts recorded_spans awaiting rewards workers alert_marks turns "
         f"{_NUMBERS}",
         "delete": "awaiting queue ready_points rewards leases alerts alert_marks",
     },
@@ -52,13 +52,33 @@ BESIDE: Mapping[str, Sequence[str]] = {LEARNER: (HOST,), OPERATOR: (HOST,)}
 KEPT_FROM_HOSTS = "lessons quarantine replies steps optimizations tool_use"
 """The tables that a host does not read: it needs none of them to record, decide and alert."""
 
-ROLES = tuple(RIGHTS)
+
+def name_of(role: str, schema: str) -> str:
+    """Return what a role is named on the server: that of a tenant, which is a schema, by it."""
+    return f"tau_live_{role}" if schema == "public" else f"tau_live_{schema}_{role}"
+
+
+def schema_of(connection: PostgresConnection) -> str:
+    """Return the schema of a store. Raises: psycopg.Error."""
+    [(schema,)] = connection.raw.execute(SCHEMA)
+    return str(schema)
 
 
 def tables_of(role: str, kind: str) -> list[str]:
     """Return the tables that a role may change in a way, sorted."""
     roles = (role, *BESIDE.get(role, ()))
     return sorted({table for each in roles for table in RIGHTS[each].get(kind, "").split()})
+
+
+SCHEMA = """
+select nspname from pg_class join pg_namespace on pg_namespace.oid = relnamespace
+where pg_class.oid = 'rollouts'::regclass
+"""
+
+STRANGERS = """
+select rolname::text from pg_roles
+where rolname = any (%s::text[]) and not has_schema_privilege(rolname, %s, 'usage')
+"""
 
 
 def make_roles(connection: PostgresConnection) -> list[str]:
@@ -69,25 +89,24 @@ def make_roles(connection: PostgresConnection) -> list[str]:
     Raises:
         StoreError: This login may not make roles, or does not own the tables.
     """
-    raw = connection.raw
+    raw, schema = connection.raw, schema_of(connection)
+    names = [name_of(role, schema) for role in ROLES]
     known = {row[0] for row in raw.execute("select rolname from pg_roles")}
-    [(schema,)] = raw.execute(
-        "select nspname from pg_class join pg_namespace on pg_namespace.oid = relnamespace "
-        "where pg_class.oid = 'rollouts'::regclass"
-    )
+    if schema != "public":
+        _check_names(connection, schema, names)
     try:
         with raw.transaction():
-            for role in ROLES:
-                if role not in known:
-                    raw.execute(sql.SQL("create role {} nologin").format(sql.Identifier(role)))
+            for role, name in zip(ROLES, names, strict=True):
+                if name not in known:
+                    raw.execute(sql.SQL("create role {} nologin").format(sql.Identifier(name)))
                 for statement in _grants(role):
                     raw.execute(
                         sql.SQL(statement).format(
-                            schema=sql.Identifier(schema), role=sql.Identifier(role)
+                            schema=sql.Identifier(schema), role=sql.Identifier(name)
                         )
                     )
     except psycopg.errors.InsufficientPrivilege as error:
-        missing = ", ".join(role for role in ROLES if role not in known)
+        missing = ", ".join(name for name in names if name not in known)
         what = f"make the roles {missing}" if missing else "grant what they may do"
         raise StoreError(
             f"the login of store '{connection.address}' may not {what}: let its owner, or a login "
@@ -95,7 +114,26 @@ def make_roles(connection: PostgresConnection) -> list[str]:
         ) from error
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
-    return list(ROLES)
+    return names
+
+
+def _check_names(connection: PostgresConnection, schema: str, names: Sequence[str]) -> None:
+    """Refuse roles that are not this tenant's alone: they belong to the whole server.
+
+    Raises:
+        StoreError: They are somebody else's, or its name is too long for them.
+    """
+    if not TENANT.fullmatch(schema):
+        raise StoreError(
+            f"roles cannot be named by schema {schema!r}: let it match {TENANT.pattern}, or do "
+            "without roles: --no-roles"
+        )
+    strangers = [row[0] for row in connection.raw.execute(STRANGERS, (list(names), schema))]
+    if strangers:
+        raise StoreError(
+            f"the server has roles that are not those of this tenant: {', '.join(strangers)}: name "
+            f"the tenant otherwise, or drop them if no other database has a tenant {schema}"
+        )
 
 
 def _grants(role: str) -> list[str]:

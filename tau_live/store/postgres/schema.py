@@ -107,7 +107,7 @@ def number_rows() -> str:
     declare
         first bigint;
     begin
-        perform pg_advisory_xact_lock('ready_points'::regclass::oid::bigint);
+        lock table turns in share update exclusive mode;
         if cardinality($1) > 0 then
             update sequences set value = value + cardinality($1) where name = 'ready'
             returning value - cardinality($1) + 1 into first;
@@ -154,8 +154,15 @@ SEALS: Sequence[str] = (
 The id of the store is a part of each, so that none of another store with the same key will do.
 """
 
+VERSIONED: Sequence[str] = (
+    "create table schema_version (version integer not null)",
+    f"insert into schema_version values ({VERSION})",
+)
+"""What is made first: whoever makes it at the same time waits, and then finds it."""
+
 OWN: Sequence[str] = (
     *SEALS,
+    "create table turns ()",  # without rows; what it is for: ``connection.LOCKS``
     'create table ids (rollout_id text collate "C" primary key)',
     """
     create table checkpoints (
@@ -319,8 +326,6 @@ OWN: Sequence[str] = (
         clock := extract(epoch from clock_timestamp());
     end $$
     """,
-    "create table schema_version (version integer not null)",
-    f"insert into schema_version values ({VERSION})",
 )
 """What SQLite's schema has in another form."""
 
@@ -402,7 +407,8 @@ def statements() -> Sequence[str]:
         f"for each statement execute function revise('{topic}')"
         for table, topic in TOPICS.items()
     ]
-    return (*FUNCTIONS, *_in_order(tables), *indexes, *OWN, number_rows(), *revised)
+    own = (*_in_order(tables), *indexes, *OWN, number_rows(), *revised)
+    return (*VERSIONED, *FUNCTIONS, *own)
 
 
 def _in_order(tables: dict[str, str]) -> list[str]:

@@ -6,7 +6,7 @@ from statistics import median
 import psycopg
 
 from tau_live.store.postgres.connection import PostgresConnection, store_error
-from tau_live.store.postgres.grants import KINDS, ROLES, tables_of
+from tau_live.store.postgres.grants import KINDS, ROLES, name_of, schema_of, tables_of
 from tau_live.store.records import ServerFacts
 
 ROUNDS = 5
@@ -42,6 +42,7 @@ def server_facts(connection: PostgresConnection) -> ServerFacts:
             times.append(took)
             ahead.append(now - sent - took / 2)
         lacking = {role: _lacking(connection, role) for role in ROLES} if is_made else {}
+        schema = schema_of(connection) if is_made else ""
         return ServerFacts(
             version=version // 10_000,
             schema=connection.version() if is_readable else None,
@@ -52,7 +53,7 @@ def server_facts(connection: PostgresConnection) -> ServerFacts:
             free_connections=free,
             round_trip_s=median(times),
             ahead_s=median(ahead),
-            roles=[role for role, missing in lacking.items() if not missing],
+            roles=[name_of(role, schema) for role, missing in lacking.items() if not missing],
             lacking=lacking.get(ROLES[0], []),
         )
     except psycopg.Error as error:

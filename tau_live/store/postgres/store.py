@@ -24,9 +24,6 @@ from tau_live.store.sql.connection import OLDER, UNFINISHED
 from tau_live.store.sql.retention import Retention
 from tau_live.store.sql.store import Store
 
-MAKING = 0x7461754C
-"""The lock of whoever makes the schema."""
-
 SIZE = """
 select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class
 where relkind in ('r', 'm')
@@ -186,22 +183,28 @@ def _make(connection: PostgresConnection, *, copying: bool = False, newest: bool
         StoreUnavailableError: It is not there, and cannot be made.
         StoreVersionError: It is another version's, or that of a copy that is not whole yet.
     """
-    raw = connection.raw
     try:
         if not _is_made(connection):
             if connection.read_only:
                 raise StoreVersionError(
                     f"store '{connection.address}' is empty: run your agent with TAU_LIVE_RL=1 once"
                 )
-            with raw.transaction():
-                raw.execute(f"select pg_advisory_xact_lock({MAKING})")
-                if not _is_made(connection):  # another process was quicker
-                    for statement in statements():
-                        raw.execute(statement)
+            _execute_statements(connection)
         version = connection.version()
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
     _check_version(version, connection.address, copying=copying, newest=newest)
+
+
+def _execute_statements(connection: PostgresConnection) -> None:
+    raw = connection.raw
+    try:
+        with raw.transaction():
+            for statement in statements():
+                raw.execute(statement)
+    except (psycopg.errors.DuplicateTable, psycopg.errors.UniqueViolation):
+        if not _is_made(connection):  # else another process was quicker
+            raise
 
 
 def migrate(connection: PostgresConnection) -> None:
@@ -216,8 +219,7 @@ def migrate(connection: PostgresConnection) -> None:
     try:
         with raw.transaction():
             raw.execute(f"set local lock_timeout = '{schema.LOCK_TIMEOUT}'")
-            raw.execute(f"select pg_advisory_xact_lock({MAKING})")
-            version = connection.version()
+            [(version,)] = raw.execute("select version from schema_version for update")
             for number in range(version + 1, schema.VERSION + 1):
                 for statement in schema.MIGRATIONS[number]:
                     raw.execute(statement)
