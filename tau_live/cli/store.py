@@ -90,8 +90,8 @@ def migrate(address: Path | None, path: Path | None, *, as_json: bool) -> None:
     """Bring the store ADDRESS to the schema of this version.
 
     A file is brought there by whoever opens it next; a database by its owner with this command
-    alone, before its hosts are upgraded. It waits two seconds for a lock, and changes nothing
-    if it does not get it.
+    alone, while hosts go on, before they are upgraded. It waits two seconds for a lock, five
+    times; what it has not reached then, it reaches when it is called again.
     """
     settings = settings_of(address or path, changes=True)
     if not settings.store.exists():

@@ -162,7 +162,7 @@ def migrate(file: Path, *, key_file: Path | None) -> tuple[int, int]:
         key_file: The key of the seals.
 
     Raises:
-        StoreBusyError: Others kept a lock of a database for more than two seconds.
+        StoreBusyError: Others kept a lock of a database for too long.
         StoreUnavailableError: It cannot be opened.
         StoreVersionError: It was written by a newer tau-live, or is a copy that is not whole yet.
     """

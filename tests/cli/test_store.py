@@ -88,7 +88,7 @@ def test_a_sound_database_passes_every_check(read: Read, run: Run) -> None:
 @pytest.mark.parametrize(
     ("statement", "what", "found"),
     [
-        ("update schema_version set version = 9", "schema", "install a newer tau-live"),
+        ("update schema_version set version = 9, oldest = 9", "schema", "install a newer tau-live"),
         ("update schema_version set version = 0", "schema", "run `tau-live store migrate"),
         ("drop table schema_version", "schema", "is empty"),
         ("revoke all on rollouts from nobody_else", "rights", "may not select rollouts"),

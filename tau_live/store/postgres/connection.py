@@ -58,6 +58,9 @@ CUT_OFF: Mapping[str, str] = {
 BUSY = ("40001", "40P01", "55P03", "57014")
 """Errors of a transaction that was in another's way, or waited for too long for it."""
 
+STALE = "cached plan must not change result type"
+"""What a migration beside it does to a transaction; the next one is planned anew."""
+
 READ_ONLY = "set default_transaction_read_only = on; "
 
 AWAY = "start the server, or let it be reached from here; it resumes by itself"
@@ -861,7 +864,7 @@ def store_error(error: Exception, address: str) -> StoreError:
         return StoreError(f"store '{address}' holds no number of more than 64 bits")
     code = getattr(error, "sqlstate", None) or ""
     text = " ".join(str(error).strip().splitlines()[:1])
-    if code in BUSY:
+    if code in BUSY or STALE in text:
         return StoreBusyError(f"store '{address}' cannot be used: {text}")
     if code[:2] in DATA or isinstance(error, ValueError | psycopg.DataError):
         return StoreError(f"store '{address}' cannot store this: {text}")

@@ -20,14 +20,14 @@ from tau_live.store.sqlite.schema import WHOLE_SCHEMA
 MIGRATIONS: Mapping[int, Sequence[str]] = {}
 """The statements that make each version after the first from the one before it.
 
-One that was released is never edited. They only add, so that hosts of the version before go on.
+One that was released is never edited. They only add, so that hosts of the version before go on; one
+that takes something away sets ``oldest``, too. An index is a version of its own, made beside
+writers: ``drop index concurrently if exists``, which removes what a broken attempt has left, and
+``create index concurrently``. What a batch calls (``number_rows``) is added with other parameters.
 """
 
 VERSION = 1 + len(MIGRATIONS)
 """The schema's, in ``schema_version``."""
-
-LOCK_TIMEOUT = "2s"
-"""How long a migration waits for a lock: whoever comes after it waits with it."""
 
 LEFT_OUT = frozenset({"status_counts", "counters", "seals"})
 """Tables of SQLite that are others here."""
@@ -155,8 +155,9 @@ The id of the store is a part of each, so that none of another store with the sa
 """
 
 VERSIONED: Sequence[str] = (
-    "create table schema_version (version integer not null)",
-    f"insert into schema_version values ({VERSION})",
+    # The oldest version whose hosts may use it
+    "create table schema_version (version integer not null, oldest integer not null)",
+    f"insert into schema_version values ({VERSION}, {VERSION})",
 )
 """What is made first: whoever makes it at the same time waits, and then finds it."""
 

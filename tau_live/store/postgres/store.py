@@ -24,6 +24,19 @@ from tau_live.store.sql.connection import OLDER, UNFINISHED
 from tau_live.store.sql.retention import Retention
 from tau_live.store.sql.store import Store
 
+LOCK_TIMEOUT = "2s"
+"""How long a migration waits for a lock: whoever comes after it waits with it."""
+
+TRIES = 5
+"""How often a migration tries to get its locks, with a pause for those who waited with it."""
+
+PAUSE_S = 0.5
+
+BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+"""Errors of a migration that is tried again."""
+
+ADVANCE = "update schema_version set version = %s where version = %s"
+
 SIZE = """
 select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class
 where relkind in ('r', 'm')
@@ -191,9 +204,18 @@ def _make(connection: PostgresConnection, *, copying: bool = False, newest: bool
                 )
             _execute_statements(connection)
         version = connection.version()
+        oldest = connection.count("select oldest from schema_version")
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
-    _check_version(version, connection.address, copying=copying, newest=newest)
+    if version < 0 and not (copying and version == -schema.VERSION):
+        raise StoreVersionError(UNFINISHED.format(connection.address))
+    if newest and 0 <= version < schema.VERSION:
+        raise StoreVersionError(OLDER.format(connection.address, version, schema.VERSION))
+    if oldest > schema.VERSION:
+        raise StoreVersionError(
+            f"store '{connection.address}' has schema {version} for hosts that know {oldest}, this "
+            f"tau-live knows {schema.VERSION}: install a newer tau-live"
+        )
 
 
 def _execute_statements(connection: PostgresConnection) -> None:
@@ -208,36 +230,45 @@ def _execute_statements(connection: PostgresConnection) -> None:
 
 
 def migrate(connection: PostgresConnection) -> None:
-    """Migrate to the newest schema, in one transaction; make the schema where there is none.
+    """Migrate to the newest schema, one version after the other; make it where there is none.
+
+    Each version is one transaction, but for those that make an index beside writers.
 
     Raises:
-        StoreBusyError: Others kept a lock for too long; nothing was changed.
+        StoreBusyError: Others kept a lock for too long, each time; what was reached is kept.
         StoreVersionError: It is a newer version's, or that of a copy that is not whole yet.
     """
     _make(connection, newest=False)
-    raw = connection.raw
     try:
-        with raw.transaction():
-            raw.execute(f"set local lock_timeout = '{schema.LOCK_TIMEOUT}'")
-            [(version,)] = raw.execute("select version from schema_version for update")
-            for number in range(version + 1, schema.VERSION + 1):
-                for statement in schema.MIGRATIONS[number]:
-                    raw.execute(statement)
-            raw.execute(f"update schema_version set version = {schema.VERSION}")
+        for number in range(connection.version() + 1, schema.VERSION + 1):
+            for is_last in [*[False] * (TRIES - 1), True]:
+                try:
+                    _advance(connection, number)
+                    break
+                except BUSY:
+                    if is_last:
+                        raise
+                    time.sleep(PAUSE_S)
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
 
 
-def _check_version(version: int, address: str, *, copying: bool, newest: bool) -> None:
-    if version < 0 and not (copying and version == -schema.VERSION):
-        raise StoreVersionError(UNFINISHED.format(address))
-    if newest and 0 <= version < schema.VERSION:
-        raise StoreVersionError(OLDER.format(address, version, schema.VERSION))
-    if version > schema.VERSION:
-        raise StoreVersionError(
-            f"store '{address}' has schema {version}, this tau-live knows {schema.VERSION}: "
-            "install a newer tau-live"
-        )
+def _advance(connection: PostgresConnection, number: int) -> None:
+    """Make a version from the one before it, unless another process has. Raises: psycopg.Error."""
+    raw, needed = connection.raw, schema.MIGRATIONS[number]
+    if all("concurrently" in statement for statement in needed):
+        raw.execute("set lock_timeout = 0")  # nobody waits with it
+        for statement in needed:
+            raw.execute(statement)
+        raw.execute(ADVANCE, (number, number - 1))
+        return
+    with raw.transaction():
+        raw.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+        # First of all, so that no batch waits for it that it waits for
+        raw.execute("lock table turns in share row exclusive mode")
+        if raw.execute(ADVANCE, (number, number - 1)).rowcount:
+            for statement in needed:
+                raw.execute(statement)
 
 
 def _is_made(connection: PostgresConnection) -> bool:
