@@ -17,14 +17,15 @@ NAME = "db.example"
 
 
 def certified(folder: Path, name: str, *, days: int = 2) -> tuple[Path, Path]:
-    """Return a key and a certificate for a name, signed by itself."""
-    key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
-         "-addext", f"subjectAltName=DNS:{name}", "-days", str(days),
-         "-keyout", str(key), "-out", str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    """Return a key and a certificate for a name, signed by itself; expired after no days."""
+    key, request, certificate = (folder / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
+    for arguments in (
+        ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-addext",
+         f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(request)],
+        ["x509", "-req", "-in", str(request), "-key", str(key), "-copy_extensions", "copy",
+         "-days", str(days), "-out", str(certificate)],
+    ):  # fmt: skip
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
     return key, certificate
 
 
@@ -70,6 +71,23 @@ def test_a_server_that_does_not_is_refused(secured: tuple[Server, Path], tmp_pat
         with pytest.raises(StoreUnavailableError, match="certificate") as raised:
             open_at(one)
         assert "secret-of-mine" not in str(raised.value)
+
+
+@pytest.mark.slow
+def test_a_server_whose_certificate_has_expired_is_refused(tmp_path: Path) -> None:
+    key, certificate = certified(tmp_path, NAME, days=-1)
+    own = Server()
+    try:
+        own.listen(key, certificate)
+        trusted = address(own, more=f"&sslrootcert={certificate}")
+        with pytest.raises(StoreUnavailableError, match="certificate verify failed") as raised:
+            open_at(trusted)
+        with closing(open_at(address(own, more="&sslmode=require"))) as store:
+            assert store.gate.load().state == "pass"  # nothing else is the matter
+    finally:
+        own.remove()
+
+    assert "secret-of-mine" not in str(raised.value)
 
 
 @pytest.mark.slow
