@@ -53,21 +53,33 @@ def is_remote(address: str) -> bool:
     return not all(host in LOCAL or host.startswith("/") for host in hosts[-1].split(","))
 
 
+def split_own(address: str, name: str) -> tuple[str, str]:
+    """Return an address without a parameter that is not PostgreSQL's, and its value, if any.
+
+    Raises:
+        ValueError: It has more than one.
+    """
+    head, _, query = address.partition("?")
+    parts = query.split("&")
+    values = [part.partition("=")[2] for part in parts if part.startswith(f"{name}=")]
+    if not values:
+        return address, ""
+    if len(values) > 1:
+        raise ValueError(f"expected one {name}, got {', '.join(values)}")
+    others = "&".join(part for part in parts if not part.startswith(f"{name}="))
+    return f"{head}?{others}" if others else head, values[0]
+
+
 def split_tenant(address: str) -> tuple[str, str]:
     """Return an address without ``tenant=NAME``, and the name; empty where it names none.
 
     Raises:
         ValueError: It names more than one, or what cannot be one.
     """
-    head, mark, query = address.partition("?")
-    parts = query.split("&")
-    names = [part.partition("=")[2] for part in parts if part.startswith("tenant=")]
-    if not mark or not names:
-        return address, ""
-    if len(names) > 1 or not TENANT.fullmatch(names[0]):
-        raise ValueError(f"a tenant is {TENANT.pattern}, got {', '.join(names)}")
-    others = "&".join(part for part in parts if not part.startswith("tenant="))
-    return f"{head}?{others}" if others else head, names[0]
+    others, name = split_own(address, "tenant")
+    if others != address and not TENANT.fullmatch(name):
+        raise ValueError(f"a tenant is {TENANT.pattern}, got {name!r}")
+    return others, name
 
 
 def with_tenant(address: str, name: str) -> str:

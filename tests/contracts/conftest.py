@@ -1,14 +1,17 @@
 """The stores that the contract is checked against: another one is one line in ``STORES``."""
 
+import atexit
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tau_live.store.opening import open_at
 from tau_live.store.roles import Store
+from tests.pooler import Pooler, needs_pooler
 from tests.postgres import needs_postgres, server
 
 OpenStore = Callable[[], Store]
@@ -23,9 +26,21 @@ def in_postgres(_: Path) -> str:
     return server().new_database()
 
 
+@cache
+def _pooler() -> Pooler:
+    started = Pooler(server())
+    atexit.register(started.stop)
+    return started
+
+
+def behind_pgbouncer(_: Path) -> str:
+    return _pooler().address(server().new_database())
+
+
 STORES = [
     pytest.param(in_sqlite, id="sqlite"),
     pytest.param(in_postgres, id="postgres", marks=needs_postgres),
+    pytest.param(behind_pgbouncer, id="pgbouncer", marks=[needs_pooler, pytest.mark.slow]),
 ]
 
 

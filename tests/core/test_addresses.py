@@ -11,6 +11,7 @@ from tau_live.core.addresses import (
     file_of,
     is_remote,
     keep,
+    split_own,
     split_tenant,
     with_tenant,
 )
@@ -114,5 +115,11 @@ def test_a_tenant_stands_anywhere_among_what_an_address_says() -> None:
 
 @pytest.mark.parametrize("query", ["tenant=", "tenant=A", "tenant=a&tenant=b", "tenant=a%20b"])
 def test_what_no_tenant_is_named_is_refused(query: str) -> None:
-    with pytest.raises(ValueError, match="a tenant is"):
+    with pytest.raises(ValueError, match="tenant"):
         split_tenant(f"postgresql://me@db/tau?{query}")
+
+
+def test_a_parameter_of_ours_is_no_part_of_another() -> None:
+    address = "postgresql://me@db/tau?indirect=1&direct=db:5432"
+
+    assert split_own(address, "direct") == ("postgresql://me@db/tau?indirect=1", "db:5432")

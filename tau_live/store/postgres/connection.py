@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import ClientCursor, ServerCursor, conninfo
 
-from tau_live.core.addresses import LOCAL, split_tenant, with_tenant
+from tau_live.core.addresses import LOCAL, split_own, split_tenant, with_tenant
 from tau_live.core.errors import (
     StoreBusyError,
     StoreError,
@@ -60,8 +60,6 @@ BUSY = ("40001", "40P01", "55P03", "57014")
 
 STALE = "cached plan must not change result type"
 """What a migration beside it does to a transaction; the next one is planned anew."""
-
-READ_ONLY = "set default_transaction_read_only = on; "
 
 AWAY = "start the server, or let it be reached from here; it resumes by itself"
 TODO: Mapping[str, str] = {
@@ -139,7 +137,10 @@ What is locked is a table, which takes a right to it: an advisory lock is anybod
 to the database, so other tenants could keep it.
 """
 
-SOON = "begin; set local synchronous_commit = off; {}; commit"
+SOON = {"synchronous_commit": "off"}
+"""The settings of a statement that does not wait for the disk."""
+
+READ_ONLY = {"transaction_read_only": "on", "default_transaction_read_only": "on"}
 
 TAKE_TURN = "lock table turns in share update exclusive mode"
 """Waits for whoever else numbers rows, beside batches that do not yet."""
@@ -201,7 +202,8 @@ class PostgresConnection(Connection):
     that it is about; any other runs alone. Which of the two it is, its first statement decides.
 
     Args:
-        address: A connection string, which may name a tenant (``tenant=NAME``).
+        address: A connection string, which may name a tenant (``tenant=NAME``), and where the
+            server itself is (``direct=HOST:PORT``) if it leads to a pooler.
         file: The file that stands for it on this machine.
         busy_timeout_s: Seconds to wait for other processes' transactions.
         read_only: Whether nothing can be written.
@@ -230,14 +232,21 @@ class PostgresConnection(Connection):
         self._place: int | None = None  # of the transaction's seal
         self._mode = ""  # of the transaction; empty until its first statement
         self._working = RLock()  # held while a statement or a transaction runs
-        self._listener = Listener(self._conninfo)
+        self._listener = Listener(with_mode(address, is_direct=True))
+        self._settings = {
+            "lock_timeout": f"{max(1, round(1e3 * busy_timeout_s))}",
+            "client_min_messages": "warning",
+            "enable_seqscan": "off",  # a plan made while a table was empty is kept
+            "jit": "off",  # which compiles each plan that scans all the same: 10 ms
+            **(READ_ONLY if read_only else {}),
+        }
+        self._is_pooled = False  # whether the next transaction may be of another session
         self._measured_at = float("-inf")  # when the server's clock was, by the monotonic one
         self._ahead_s = 0.0  # the server's clock before the monotonic one
         self._raw = self._connect()
         self.now()  # outside of any transaction
 
     def _connect(self) -> "psycopg.Connection[_Row]":
-        timeout_ms = max(1, round(1e3 * self._busy_timeout_s))
         try:
             raw: psycopg.Connection[_Row] = psycopg.connect(
                 self._conninfo,
@@ -246,12 +255,11 @@ class PostgresConnection(Connection):
                 row_factory=_rows_of,
                 application_name="tau-live",
             )
-            raw.execute(
-                f"set lock_timeout = {timeout_ms}; set client_min_messages = warning; "
-                f"{READ_ONLY if self.read_only else ''}"
-                "set enable_seqscan = off; "  # a plan made while a table was empty is kept
-                "set jit = off"  # which compiles each plan that scans all the same: 10 ms
-            )
+            own = f"pg_backend_pid() = {raw.info.backend_pid}"
+            settings = _set(self._settings, is_local=False)
+            self._is_pooled = not [*raw.execute(f"{settings} where {own}")]
+            if self._is_pooled:
+                raw.prepare_threshold = None
             self._check_tenant(raw)
         except psycopg.Error as error:
             raise self._error_of(error) from error
@@ -322,6 +330,8 @@ class PostgresConnection(Connection):
         form = self._form_of(text)
         try:
             self._open(mode)
+            if self._is_pooled and not self._savepoints:
+                return self._run_set(self._settings, sql, parameters)
             cursor = self.raw.execute(form.sql if form else text, _values_of(parameters))
             if form:
                 self._seal_returned(form, cursor)
@@ -329,17 +339,29 @@ class PostgresConnection(Connection):
             raise self._error_of(error) from error
         return cursor
 
+    def _run_set(
+        self, settings: Mapping[str, str], sql: str, parameters: Parameters
+    ) -> "psycopg.Cursor[_Row]":
+        """Run a statement with settings of its own, as a transaction. Raises: psycopg.Error."""
+        with ClientCursor(self.raw) as client:
+            statement = client.mogrify(render(sql), _values_of(parameters))
+        cursor = self.raw.execute(f"{_set(settings, is_local=True)}; {statement}")
+        cursor.nextset()
+        return cursor
+
     def _open(self, mode: str) -> None:
         """Begin the transaction, if this is its first statement."""
         if self._savepoints and not self._mode:
             self._mode = mode  # also if the lock is refused: then it is rolled back
-            if mode == ALONE and self._chain is not None:
-                cursor = self.raw.execute(f"{LOCKS[mode]}; {NEXT_PLACE}")
+            begin, _, lock = LOCKS[mode].partition("; ")
+            settings = _set(self._settings, is_local=True) if self._is_pooled else ""
+            has_place = mode == ALONE and self._chain is not None
+            place = NEXT_PLACE if has_place else ""
+            cursor = self.raw.execute("; ".join(filter(None, (begin, settings, lock, place))))
+            if has_place:
                 while cursor.nextset():
                     pass
                 self._place = cursor.fetchall()[0][0]
-            else:
-                self.raw.execute(LOCKS[mode])
 
     def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Run a statement and return all of its rows."""
@@ -397,16 +419,10 @@ class PostgresConnection(Connection):
         with self._working:
             if self._savepoints:
                 return self.change(sql, parameters)
+            settings = {**self._settings, **SOON} if self._is_pooled else SOON
             try:
-                with ClientCursor(self.raw) as cursor:
-                    statement = cursor.mogrify(render(sql), _values_of(parameters))
-                    cursor.execute(SOON.format(statement))
-                    cursor.nextset()
-                    cursor.nextset()
-                    return cursor.rowcount
+                return self._run_set(settings, sql, parameters).rowcount
             except (psycopg.Error, ValueError, OverflowError) as error:
-                with suppress(psycopg.Error):
-                    self._raw.execute("rollback")
                 raise self._error_of(error) from error
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
@@ -750,14 +766,20 @@ class PostgresConnection(Connection):
         Raises:
             StoreBusyError: It took longer.
         """
-        self.raw.execute(f"set statement_timeout = {max(1, round(1e3 * seconds))}")
+        timeout_ms = f"{max(1, round(1e3 * seconds))}"
+        self._change_settings({"statement_timeout": timeout_ms})
         try:
             yield
         except StoreBusyError as error:
             raise StoreBusyError(f"reading took longer than {seconds:g} s") from error
         finally:
             with suppress(psycopg.Error):
-                self.raw.execute("set statement_timeout = 0")
+                self._change_settings({"statement_timeout": "0"})
+
+    def _change_settings(self, settings: Mapping[str, str]) -> None:
+        self._settings.update(settings)
+        if not self._is_pooled:
+            self.raw.execute(_set(settings, is_local=False))
 
     def another(self) -> "PostgresConnection":
         """Open another connection to the database, which writes nothing."""
@@ -813,6 +835,12 @@ class PostgresConnection(Connection):
 
     def _error_of(self, error: Exception) -> StoreError:
         return store_error(error, self.address)
+
+
+def _set(settings: Mapping[str, str], *, is_local: bool) -> str:
+    """Return the statement that makes settings, for a session or a transaction."""
+    own = (f"set_config('{name}', '{value}', {is_local})" for name, value in settings.items())
+    return f"select {', '.join(own)}"
 
 
 def columns_of(sql: str, rows: Sequence[Sequence[Value]]) -> list[Sequence[object]]:
@@ -875,19 +903,30 @@ def store_error(error: Exception, address: str) -> StoreError:
     return unavailable
 
 
-def with_mode(address: str) -> str:
+def with_mode(address: str, *, is_direct: bool = False) -> str:
     """Return a connection string of PostgreSQL that checks who the server is, unless it is here.
 
     Another machine has to prove its name by a certificate (``sslmode=verify-full``), and is given
     up when its network was cut; an address that names another mode or other times keeps them. Its
     tenant becomes the schema of the session.
 
+    Args:
+        address: A connection string.
+        is_direct: Whether it is to lead to the server itself, where it names that.
+
     Raises:
         StoreUnavailableError: It is no connection string.
     """
     try:
         address, tenant = split_tenant(address)
+        address, direct = split_own(address, "direct")
         parts = conninfo.conninfo_to_dict(address)
+        if direct and is_direct:
+            host, _, port = direct.rpartition(":")
+            if host:
+                address = conninfo.make_conninfo(address, host=host, hostaddr="")
+            address = conninfo.make_conninfo(address, port=port)
+            parts = conninfo.conninfo_to_dict(address)
     except (psycopg.Error, ValueError) as error:  # without the address, which may hold a secret
         raise StoreUnavailableError("the address of the store is malformed") from error
     if tenant:
@@ -907,7 +946,7 @@ def with_mode(address: str) -> str:
 def readable(address: str) -> str:
     """Return a connection string as an address without its password and other secrets."""
     try:
-        address, tenant = split_tenant(address)
+        address, tenant = split_tenant(split_own(address, "direct")[0])
         parts = conninfo.conninfo_to_dict(address)
     except (psycopg.Error, ValueError):
         return "postgresql:"
