@@ -8,6 +8,8 @@ import pytest
 from tau_live.core.errors import StoreBusyError
 from tau_live.core.records import RolloutStatus
 from tau_live.store.opening import open_at
+from tau_live.store.postgres.connection import PostgresConnection
+from tau_live.store.sql.connection import Row
 from tests.bench.fleet import store_live
 from tests.postgres import needs_postgres, server
 
@@ -59,3 +61,21 @@ def test_who_was_refused_a_lock_goes_on_with_the_next_transaction() -> None:
 
         assert store.counters.counts()["x"] == 1
         assert store.rewards.ready_count("model", after=0) == 1
+
+
+def test_who_forgets_some_rollouts_does_not_read_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    rows = PostgresConnection.rows
+
+    def counted(*arguments: Any) -> list[Row]:
+        found = rows(*arguments)
+        sizes.append(len(found))
+        return found
+
+    with closing(open_at(server().new_database())) as store:
+        store_live(store, [f"run-{number}" for number in range(400)])
+        monkeypatch.setattr(PostgresConnection, "rows", counted)
+
+        store.retention.sweep(before=1e12, limit=10)
+
+    assert sum(sizes) < 100

@@ -215,7 +215,8 @@ class Retention(ABC):
         }
         free: list[int] = []
         visited, until, place = 0, None, after
-        with closing(self._connection.stream(sql, parameters)) as rows:
+        reading = self._connection.reading()  # or a database would send all rows at once
+        with reading, closing(self._connection.stream(sql, parameters)) as rows:
             for row in rows:
                 visited, place = visited + 1, Place(row["at"], row["seq"])
                 if row["kept"] is None:
