@@ -12,7 +12,7 @@ import tau_live
 from tau_live.core.errors import ArchiveError
 from tau_live.core.records import RolloutQuery
 from tau_live.core.sanitize import JsonObject
-from tau_live.core.settings import Settings
+from tau_live.core.settings import Learner, Settings
 from tau_live.store.opening import open_at
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import FAILED, OPEN
@@ -32,7 +32,10 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tau_live.detach()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TAU_LIVE_RL", "1")
-        tau_live.attach(Settings(store=path, decide_deadline_ms=60_000.0, exploration=0.5))
+        settings = Settings(
+            store=path, decide_deadline_ms=60_000.0, exploration=0.5, learner=Learner.FLUSH
+        )  # a thread might learn from eleven of them first, and leave five
+        tau_live.attach(settings)
         for key in range(RUNS):
             with tau_live.run("triage", key=key, session=("even", "odd")[key % 2]) as run:
                 language = "de" if key % 2 else "en"
