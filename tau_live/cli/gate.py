@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -37,11 +38,12 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.memory_holds import MemoryHold, memory_holds
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings, reach_s
-from tau_live.operate.records import HostHold, Unaware
-from tau_live.operate.status import hosts_holding, unaware_processes
 from tau_live.operate.stops import Stop, ended_by, killed_of
 from tau_live.store.lean import CHECK_S
 from tau_live.store.roles import Store
+
+if TYPE_CHECKING:
+    from tau_live.operate.records import HostHold, Unaware
 
 HOLD = "gate_hold"
 MOST_NAMED = 10
@@ -84,8 +86,7 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
         killed = killed_of(store, settings)
         newest = store.gate.log(limit=1)
         holds = memory_holds(settings.store)
-        hosts = hosts_holding(store)
-        unaware = unaware_processes(store, settings, revision=row.revision)
+        hosts, unaware = _fleet(store, settings, revision=row.revision)
         damage = store.damage(deadline=time.monotonic() + CHECK_S)
     if as_json:
         changed = {"since": row.since or None, "kill_switch": killed, "held_in_memory": holds}
@@ -108,7 +109,8 @@ def reset(path: Path | None, as_json: bool, reason: str) -> None:
     """Let the gate pass again in every running process, within a second."""
     who, at = operator(), time.time()
     with open_store(path, write=True) as (store, settings):
-        was, hosts = store.gate.load(), hosts_holding(store)
+        was = store.gate.load()
+        hosts, _ = _fleet(store, settings, revision=was.revision)
         row = reset_gate(store, settings, reason=reason, who=who, at=at)
         warn_of_stops(store, settings)
     if as_json:
@@ -204,7 +206,18 @@ def _reach(within_s: float) -> list[tuple[str, object]]:
     return [("reaches", f"hosts in 1 s; one without the database within {seconds(within_s)}")]
 
 
-def _host_facts(hosts: Sequence[HostHold], *, now: float) -> Iterator[tuple[str, object]]:
+def _fleet(
+    store: Store, settings: Settings, *, revision: int
+) -> tuple[Sequence["HostHold"], Sequence["Unaware"]]:
+    """Return the processes of a fleet that hold alone, and those that act by no such revision."""
+    if not store.is_shared:
+        return (), ()
+    from tau_live.operate.status import hosts_holding, unaware_processes  # which loads numpy
+
+    return hosts_holding(store), unaware_processes(store, settings, revision=revision)
+
+
+def _host_facts(hosts: Sequence["HostHold"], *, now: float) -> Iterator[tuple[str, object]]:
     """Yield the processes that hold alone, each with why."""
     for each in hosts[:MOST_NAMED]:
         why = ": ".join(text for text in (each.reason, each.detail) if text)
@@ -215,7 +228,7 @@ def _host_facts(hosts: Sequence[HostHold], *, now: float) -> Iterator[tuple[str,
         yield "next step", suggest('tau-live gate reset --reason "..."')
 
 
-def _unaware_facts(processes: Sequence[Unaware]) -> Iterator[tuple[str, object]]:
+def _unaware_facts(processes: Sequence["Unaware"]) -> Iterator[tuple[str, object]]:
     """Yield the processes that have not acknowledged the newest order."""
     for each in processes[:MOST_NAMED]:
         yield "not acknowledged", f"by {each.process}, silent for {seconds(each.silent_s)}"
@@ -241,7 +254,8 @@ def reset_gate(store: Store, settings: Settings, *, reason: str, who: str, at: f
         keeper.refresh(store.gate)
         if keeper.has_unsaved or keeper.store_error:
             raise StoreUnavailableError(f"the gate was not reset: {keeper.store_error}")
-        streaks = any(before.streaks.values()) or bool(hosts_holding(store))
+        hosts, _ = _fleet(store, settings, revision=before.revision)
+        streaks = any(before.streaks.values()) or bool(hosts)
         details = {"was": before.state, "idempotent": before.state == "pass" and not streaks}
         store.audit.add(
             AuditEntry(at=at, who=who, action="gate_reset", reason=reason, details=details)

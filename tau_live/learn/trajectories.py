@@ -329,7 +329,7 @@ def trajectories_of(  # noqa: PLR0913  # keyword-only but for the first two
         if why:
             critic_only.append(LeftOut(step.decision.rollout_id, step.decision.decision_id, why))
     return CollectedRollouts(
-        _arrays(kept, lags, discount=discount) if kept else None,
+        _arrays(kept, lags, point=point, discount=discount) if kept else None,
         [part.learnable.rollout.rollout_id for part in kept],
         left_out,
         critic_only,
@@ -372,11 +372,16 @@ def _steps_of(
     return steps
 
 
-def _choices(learnable: LearnableRollout) -> int:
-    """Return how many decisions with a choice the last attempt of a run made, at every point."""
-    last = last_attempt(learnable.decisions)
-    return sum(
-        decision.attempt == last and len(decision.options) > 1 for decision in learnable.decisions
+def _choices(rollout: "_Rollout", point: str) -> int:
+    """Return how many decisions of a run may be learned from, those at other points included."""
+    decisions = rollout.learnable.decisions
+    last = last_attempt(decisions)
+    return len(rollout.steps) + sum(
+        decision.point != point
+        and decision.attempt == last
+        and len(decision.options) > 1
+        and not why_not(decision)
+        for decision in decisions
     )
 
 
@@ -400,7 +405,9 @@ def _lag(
     return len(versions) - bisect_right(versions, decision.policy_version)
 
 
-def _arrays(kept: Sequence[_Rollout], lags: Sequence[int], *, discount: float) -> Trajectories:
+def _arrays(
+    kept: Sequence[_Rollout], lags: Sequence[int], *, point: str, discount: float
+) -> Trajectories:
     steps = [step for rollout in kept for step in rollout.steps]
     decisions = [step.decision for step in steps]
     masks, flags = [step.allowed for step in steps], [step.explored for step in steps]
@@ -426,7 +433,7 @@ def _arrays(kept: Sequence[_Rollout], lags: Sequence[int], *, discount: float) -
         ),
         allowed=None if all(mask is None for mask in masks) else masks,
         explored=None if all(flag is None for flag in flags) else flags,
-        run_decisions=np.array([_choices(part.learnable) for part in kept], dtype=np.int64),
+        run_decisions=np.array([_choices(part, point) for part in kept], dtype=np.int64),
         propensity=np.array([step.propensity for step in steps]),
         value=value,
         reward=np.array([reward for rollout in kept for reward in rollout.rewards]),

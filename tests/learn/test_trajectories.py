@@ -32,8 +32,9 @@ def test_decisions_at_other_points_are_no_steps() -> None:
 
 def test_a_run_has_the_choices_of_its_last_attempt_at_every_point() -> None:
     earlier, forced = decision(0, "tools", attempt=0), decision(4, "tools", options=("a",))
+    hosts_own = decision(5, "tools", propensity=None)
 
-    found = made(learnable(earlier, GOOD, decision(2, "tools"), decision(3), forced))
+    found = made(learnable(earlier, GOOD, decision(2, "tools"), decision(3), forced, hosts_own))
 
     assert found.run_lengths.tolist() == [3]
     assert made(learnable(GOOD)).run_lengths.tolist() == [1]

@@ -200,7 +200,7 @@ def test_fault_07_updates_change_what_is_decided(live: Path, settings: Settings)
     last = rollouts(live)[-40:]
     chosen = Counter(decisions(live, row.rollout_id)[0].applied for row in last)
     assert len(found) > 3
-    assert not np.array_equal(policies[0].weights, policies[-1].weights)
+    assert not np.array_equal(policies[0].base.gains, policies[-1].base.gains)
     assert chosen["large"] > 30
 
 

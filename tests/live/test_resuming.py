@@ -19,7 +19,7 @@ from tests.rl.rows import crossed
 
 pytestmark = pytest.mark.slow
 
-UNDOES = PPOConfig(least_decisions=0.0, target_kl=0.0, max_kl=0.0)
+UNDOES = PPOConfig(least_decisions=0.0, max_kl=-1.0)
 """Takes back every update in which PPO took a step."""
 
 

@@ -163,9 +163,13 @@ def out_of_connections(server: Server, address: str) -> Iterator[None]:
 
 @contextmanager
 def wrong_version(server: Server, address: str) -> Iterator[None]:
-    order(address, "update schema_version set version = version + 98", END_SESSIONS)
+    order(
+        address,
+        "update schema_version set version = version + 98, oldest = oldest + 98",
+        END_SESSIONS,
+    )
     yield
-    order(address, "update schema_version set version = version - 98")
+    order(address, "update schema_version set version = version - 98, oldest = oldest - 98")
 
 
 @contextmanager

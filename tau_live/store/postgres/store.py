@@ -171,7 +171,7 @@ class PostgresStore(Store):
         return self.leases.acquire(HOUSE, process, ttl_s=ttl_s) > 0
 
     def history(self) -> str:
-        """Return the system identifier of the server, and its timeline; asked once a minute."""
+        """Return the system identifier of the server, and its timeline; read once a minute."""
         if time.monotonic() - self._history_at >= HISTORY_S:
             may_ask = self._connection.count(MAY_ASK)  # not a server that keeps it, or a standby
             self._history = str(self._connection.rows(HISTORY)[0]["history"]) if may_ask else ""
