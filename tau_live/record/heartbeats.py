@@ -74,9 +74,10 @@ class Heart:
         """Return whether the next heartbeat is due."""
         if time.monotonic() - self._beaten_at >= HEARTBEAT_S:
             return True
-        report, sent = self._gate.report(), self._sent
+        sent = self._sent
         if not store.is_shared or sent is None:
             return False
+        report = self._gate.report()
         return (report.revision, report.reason) != (sent.revision, sent.reason)
 
     def beat(self, store: Store) -> bool:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, product
+from math import inf
 from statistics import fmean, stdev
 from typing import NamedTuple
 from unittest.mock import patch
@@ -147,7 +148,7 @@ def play_ours(name: str, seed: int, *, most: int | None = None) -> Figures:
 def play_without(part: str, name: str, seed: int, *, most: int | None = None) -> Figures:
     """Play tau-live without a part of how it learns."""
     configs = {
-        "PPO": PPOConfig(learning_rate=0.0, net_learning_rate=0.0),
+        "PPO": PPOConfig(least_decisions=inf),
         "fading": PPOConfig(fading=0.0),
     }
     ppo = configs.get(part, PPOConfig())

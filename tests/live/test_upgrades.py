@@ -4,7 +4,8 @@ import json
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
@@ -160,6 +161,16 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "VERSION", 3)
 
 
+@contextmanager
+def first_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this process be of the first version meanwhile."""
+    from tau_live.store.postgres import schema
+
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 1)
+        yield
+
+
 def started(
     stack: ExitStack, address: str, name: str, version: int, seconds: float
 ) -> "subprocess.Popen[str]":
@@ -179,10 +190,7 @@ def test_hosts_of_two_versions_write_while_a_database_is_migrated(
     from tau_live.core.addresses import keep
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with monkeypatch.context() as before:
-        from tau_live.store.postgres import schema
-
-        before.setattr(schema, "VERSION", 1)
+    with first_version(monkeypatch):
         address = server().new_database(empty=True)
         grow(address)
     with ExitStack() as stack:
@@ -222,11 +230,9 @@ def test_a_migration_waits_for_a_reader_and_lets_others_pass_meanwhile(
     import psycopg
 
     from tau_live.core.addresses import keep
-    from tau_live.store.postgres import schema
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with monkeypatch.context() as before:
-        before.setattr(schema, "VERSION", 1)
+    with first_version(monkeypatch):
         address = server().new_database()
     found: list[object] = []
     with psycopg.connect(address) as reader:

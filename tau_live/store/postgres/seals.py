@@ -144,16 +144,6 @@ class PostgresSeals(DatabaseSeals):
         """Return how many rows this connection has sealed so far."""
         return self._connection.chain.made
 
-    def count(self) -> int:
-        """Return how many seals there are."""
-        return self._connection.count("select count(*) from seals")
-
-    def count_without(self, sealer: Sealer) -> int:
-        """Return how many seals were made without this key."""
-        return self._connection.count(
-            "select count(*) from seals where key_id <> ?", (sealer.key_id,)
-        )
-
     def link_at(self, place: int) -> str | None:
         """Return the link at a place; ``None`` if it was pruned, or is not made yet."""
         row = self._connection.row("select link from seals where place = ?", (place,))

@@ -78,6 +78,16 @@ class DatabaseSeals(Seals):
     def oldest_key(self) -> str | None:
         """Return the id of the key of the oldest seal; ``None`` without a seal."""
 
+    def count(self) -> int:
+        """Return how many seals there are."""
+        return self._connection.count("select count(*) from seals")
+
+    def count_without(self, sealer: Sealer) -> int:
+        """Return how many seals were made without this key."""
+        return self._connection.count(
+            "select count(*) from seals where key_id <> ?", (sealer.key_id,)
+        )
+
     def begin_with(self, sealer: Sealer, key_file: Path | None) -> bool:
         """Note beside the key where its seals begin, once they do.
 

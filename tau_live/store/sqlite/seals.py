@@ -125,16 +125,6 @@ class SqliteSeals(DatabaseSeals):
             return Head(0, "0" * 2 * DIGEST_BYTES, "")
         return Head(row["place"], row["seal"][DIGEST_BYTES:].hex(), row["key_id"])
 
-    def count(self) -> int:
-        """Return how many seals there are."""
-        return self._connection.count("select count(*) from seals")
-
-    def count_without(self, sealer: Sealer) -> int:
-        """Return how many seals were made without this key."""
-        return self._connection.count(
-            "select count(*) from seals where key_id <> ?", (sealer.key_id,)
-        )
-
     def link_at(self, place: int) -> str | None:
         """Return the link at a place; ``None`` if it was pruned, or is not made yet."""
         row = self._connection.row("select seal from seals where place = ?", (place,))
