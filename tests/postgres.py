@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -19,6 +20,11 @@ import pytest
 from tau_live.store.opening import open_at
 
 TEMPLATE = "tau_live_template"
+MEMORY = Path("/dev/shm")
+ROOM = 8 << 30
+"""Bytes that have to be free in memory for a server of many small databases."""
+KEPT = 50
+"""Databases of a server; one more, and the oldest is dropped."""
 
 _numbers = count()
 
@@ -56,9 +62,11 @@ class Server:
 
     port = 5432
 
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # sockets have short paths
+    def __init__(self, parent: Path = Path("/tmp")) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir=parent))  # sockets have short paths
         self.data = self.folder / "data"
+        self._copying = "file_copy" if parent == MEMORY else "wal_log"
+        self._databases: deque[str] = deque()
         if os.getuid() == 0:
             shutil.chown(self.folder, "postgres", "postgres")
         self.run("initdb", "-U", "tau", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
@@ -163,7 +171,11 @@ class Server:
             if not empty and not _is_there(connection, TEMPLATE):
                 connection.execute(f"create database {TEMPLATE}")
                 open_at(self.address(TEMPLATE)).close()
-            connection.execute(f"create database {name} template {template}")
+            if len(self._databases) == KEPT:
+                connection.execute(f"drop database {self._databases.popleft()} with (force)")
+            strategy = f"strategy {self._copying}"
+            connection.execute(f"create database {name} template {template} {strategy}")
+        self._databases.append(name)
         return self.address(name)
 
 
@@ -174,7 +186,8 @@ def _is_there(connection: Any, database: str) -> bool:
 
 @cache
 def server() -> Server:
-    """Return the server of this process, started when it is first needed."""
-    started = Server()
+    """Return the server of this process, started when it is first needed, in memory if it can."""
+    room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM
+    started = Server(MEMORY) if room else Server()
     atexit.register(started.remove)
     return started
