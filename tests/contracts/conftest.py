@@ -4,7 +4,7 @@ import atexit
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -18,23 +18,26 @@ OpenStore = Callable[[], Store]
 Place = Callable[[Path], str]
 
 
+_server = partial(server, in_memory=True)
+
+
 def in_sqlite(folder: Path) -> str:
     return f"sqlite:{folder / 'store.sqlite'}"
 
 
 def in_postgres(_: Path) -> str:
-    return server().new_database()
+    return _server().new_database()
 
 
 @cache
 def _pooler() -> Pooler:
-    started = Pooler(server())
+    started = Pooler(_server())
     atexit.register(started.stop)
     return started
 
 
 def behind_pgbouncer(_: Path) -> str:
-    return _pooler().address(server().new_database())
+    return _pooler().address(_server().new_database())
 
 
 STORES = [
