@@ -131,7 +131,7 @@ def sentences(rng: random.Random) -> list[str]:
 
 
 EXAMPLES_IN_MANUALS = re.compile(
-    r"(?i)password ?[=:]|secret=|your-secret-key|cookie:|://[^/\s]*:[^/\s]*@|\x00"
+    r"(?i)password ?[=:]|secret=|[?&]token=|your-secret-key|cookie:|://[^/\s]*:[^/\s]*@|\x00"
 )
 
 
