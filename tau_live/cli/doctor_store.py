@@ -126,8 +126,6 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
                 yield from _retention(store, settings, now=now)
     if settings is not None:
         yield from _prompts(file, settings)
-        if not limits_of(settings):
-            yield from _without_limits(file)
 
 
 def _spool(file: Path, settings: Settings | None, *, now: float) -> Iterator[Check]:
@@ -548,11 +546,14 @@ def _process_checks(attachment: Attachment) -> Iterator[Check]:
 
 
 def _retention(store: Store, settings: Settings, *, now: float) -> Iterator[Check]:
-    """Yield how far a store is over its limits, and what keeps it from shrinking, if it has any."""
-    limits = limits_of(settings)
+    """Yield how far a store is over its limits, or that it has none, and why it does not shrink."""
+    limits, size = limits_of(settings), store.retention.size()
     if not limits:
+        if size.used_bytes > LARGE_BYTES:
+            mb = number(size.used_bytes / MB)
+            yield mistake("store-grows", f"{mb} MB, and nothing is ever deleted")
         return
-    size, surplus = store.retention.size(), excess(store.retention, limits, now=now)
+    surplus = excess(store.retention, limits, now=now)
     content = f"{size.rollouts:,} rollouts, {number(size.used_bytes / MB)} MB"
     if not surplus.over:
         yield Check("retention", OK, f"{content}: within its limits")
@@ -561,14 +562,6 @@ def _retention(store: Store, settings: Settings, *, now: float) -> Iterator[Chec
         yield Check("retention", OK, f"{content}: {surplus}", advice)
     else:
         yield mistake("retention-kept", f"{content}: {surplus}")
-
-
-def _without_limits(file: Path) -> Iterator[Check]:
-    """Yield a warning if a store without limits has grown large; nothing if there is none."""
-    with suppress(OSError):
-        size = file.stat().st_size
-        if size > LARGE_BYTES:
-            yield mistake("store-grows", f"{number(size / MB)} MB, and nothing is ever deleted")
 
 
 def _learning(store: Store, file: Path, settings: Settings, *, now: float) -> Iterator[Check]:

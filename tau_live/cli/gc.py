@@ -18,6 +18,7 @@ from tau_live.cli.options import (
     store_option,
 )
 from tau_live.cli.output import duration, print_json, progress_bar, size
+from tau_live.core.addresses import address_in
 from tau_live.core.records import AuditEntry
 from tau_live.core.settings import Settings
 from tau_live.core.switch import SWITCH
@@ -76,10 +77,15 @@ def gc(  # noqa: PLR0913  # one for each option
     """
     own, now = Limits(age_s=older_than, rollouts=keep, used_bytes=max_size), time.time()
     with open_store(path, write=True) as (store, settings):
+        if max_size is not None and address_in(settings.store) is not None:
+            raise click.UsageError(
+                "--max-size limits a file: a database keeps the space of deleted rows; "
+                "give --older-than AGE or --keep N"
+            )
         limits = own or _default_limits(settings)
         if archive is not None:
             refuse_store(Path(archive), settings)
-        before_bytes = settings.store.stat().st_size
+        before_bytes = _bytes_of(store)
         rows, more = 0, False
         if dry_run:
             count, more = forgettable(store, limits, now=now, limit=2000)
@@ -90,7 +96,7 @@ def gc(  # noqa: PLR0913  # one for each option
             if rewrite:
                 store.retention.rewrite()
         left = excess(store.retention, limits, now=now)
-        after_bytes = settings.store.stat().st_size
+        after_bytes = _bytes_of(store)
     if as_json:
         print_json(
             {
@@ -115,6 +121,11 @@ def gc(  # noqa: PLR0913  # one for each option
     click.echo(f"{what} deleted ({limits_text(limits)}){archived}; {sizes}")
     if left.over:
         click.echo(f"still {left}", err=True)
+
+
+def _bytes_of(store: Store) -> int:
+    size = store.retention.size()
+    return size.used_bytes + size.free_bytes
 
 
 def _open_archive(archive: str) -> "Archive | ArchiveFolder":

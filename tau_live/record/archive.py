@@ -24,6 +24,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from tau_live.core.addresses import address_in
 from tau_live.core.errors import ArchiveError
 from tau_live.core.settings import Settings
 from tau_live.record.recording import lines
@@ -242,8 +243,12 @@ FREE_BYTES_KEPT, FREE_SHARE_KEPT = 1_000_000, 8
 
 
 def limits_of(settings: Settings) -> Limits:
-    """Return the limits of retention in the settings."""
-    days, mb = settings.retention_days, settings.retention_mb
+    """Return the limits of retention in the settings.
+
+    A database keeps the space of deleted rows for new ones, so bytes limit only a file.
+    """
+    days = settings.retention_days
+    mb = settings.retention_mb if address_in(settings.store) is None else None
     return Limits(
         age_s=None if days is None else days * DAY_S,
         rollouts=settings.retention_rollouts,

@@ -221,6 +221,21 @@ def test_a_store_says_what_a_rollout_costs_in_it(
     assert "decisions" in run("store", "cost", address).stdout
 
 
+@needs_postgres
+def test_a_database_is_not_limited_by_bytes(lived: Path, read: Read, run: Run) -> None:
+    address = server().new_database(empty=True)
+    read("store", "copy", lived, address)
+
+    by_size = run("gc", "--max-size", "1KB", "--store", address)
+    by_setting = run("gc", "--keep", "1000", "--store", address, TAU_LIVE_RL_RETENTION_MB="0.001")
+    by_setting_alone = run("gc", "--store", address, TAU_LIVE_RL_RETENTION_MB="0.001")
+
+    assert (by_size.exit_code, by_setting.exit_code, by_setting_alone.exit_code) == (2, 0, 2)
+    assert "--max-size limits a file" in by_size.stderr
+    assert "TAU_LIVE_RL_RETENTION_MB limits nothing" in by_setting.stderr
+    assert exported(address) == exported(lived)
+
+
 def test_an_empty_store_costs_nothing_that_is_known(tmp_path: Path, read: Read, run: Run) -> None:
     run("store", "create", tmp_path / "store.sqlite")
 

@@ -256,7 +256,7 @@ class Settings:
     retention_mb: float | None = setting(
         None,
         optional(number(above=0.0, most=1e9, expects="megabytes above 0 and at most 1e9")),
-        "Store size in MB beyond which the oldest learned rollouts are deleted.",
+        "Size in MB of a store in a file beyond which the oldest learned rollouts are deleted.",
     )
     lease_ttl_s: float = setting(
         30.0, SECONDS, "How long the lease of a dead learner blocks others."
@@ -326,10 +326,16 @@ class Settings:
     def doubts(self) -> list[str]:
         """Return warnings about settings that are valid but have no effect."""
         has_cost = any(reward.cost for reward in self.rewards)
-        if self.cost_limit is None or has_cost or self.safety.hard_gate_cost is not HardGateCost.NO:
-            return []
-        why = f"no reward is declared with cost = true, and {PREFIX}SAFETY_HARD_GATE_COST is no"
-        return [f"{PREFIX}COST_LIMIT limits nothing: {why}"]
+        doubts = []
+        if not (
+            self.cost_limit is None or has_cost or self.safety.hard_gate_cost is not HardGateCost.NO
+        ):
+            why = f"no reward is declared with cost = true, and {PREFIX}SAFETY_HARD_GATE_COST is no"
+            doubts.append(f"{PREFIX}COST_LIMIT limits nothing: {why}")
+        if self.retention_mb is not None and address_in(self.store) is not None:
+            why = f"a database has {PREFIX}RETENTION_DAYS and {PREFIX}RETENTION_ROLLOUTS"
+            doubts.append(f"{PREFIX}RETENTION_MB limits nothing: {why}")
+        return doubts
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], *, directory: Path | None = None) -> "Loaded":
