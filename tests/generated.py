@@ -69,6 +69,7 @@ __all__ = [
     "prices_reference",
     "python_reference",
     "reasons_reference",
+    "region_reference",
     "rewards_reference",
     "schema_reference",
     "settings_reference",
@@ -317,6 +318,19 @@ def sizing_reference() -> str:
                 f"| {a_day:,} | {shape} | {rate:,.0f} | {cores:.2g} | {log:.2g} | {disk:,.0f} |"
             )
     return "\n".join(lines) + "\n"
+
+
+def region_reference() -> str:
+    """Return what a billion decisions a day need, as measured for ``sizing_reference``."""
+    slope = json.loads((DOCS / "fleet.json").read_text())["slopes"]["that are over"]
+    rate = 10**9 / 86_400
+    cores, log = rate * slope["server_us"] / 1e6, rate * slope["log_bytes"] / 1e6
+    disk = slope["disk_bytes"] / 1e3
+    return (
+        f"A billion decisions a day are {rate:,.0f} rollouts a second. Sent whole, they take "
+        f"{cores:.1f} cores for inserts, {log:.0f} MB of log a second, and {disk:.1f} TB of disk a "
+        "day, so it is the disk that ends this first:\n"
+    )
 
 
 def template(kind: str) -> str:

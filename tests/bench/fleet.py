@@ -22,12 +22,19 @@ from typing import NamedTuple
 import click
 from msgspec.structs import replace
 
-from tau_live.core.records import AttemptStatus, RolloutQuery, RolloutStatus, WholeRollout
+from tau_live.core.records import (
+    AttemptStatus,
+    RolloutQuery,
+    RolloutStatus,
+    Trial,
+    WholeRollout,
+)
 from tau_live.store.opening import open_at
+from tau_live.store.retention import OLDEST, Place
 from tau_live.store.roles import Store
 from tests.bench.items import Found, print_figures
 from tests.bench.timing import LEAST_ROUNDS, machine
-from tests.contracts.making import attempt, decision, reward, rollout, span
+from tests.contracts.making import attempt, decision, reward, rollout, span, update
 from tests.postgres import server
 
 BATCH, SPANS, SECONDS = 64, 3, 3.0
@@ -43,6 +50,9 @@ SMALL, LARGE = 10_000, 1_000_000
 """How many rollouts a store has when it is asked."""
 
 GROWTH_GOAL = 2.0
+
+KEPT, STEP = 100_000, 200
+"""How many rollouts a database has that forgets as many as it stores, and by how many at a time."""
 
 
 class Rate(NamedTuple):
@@ -85,13 +95,13 @@ def write(
     store.close()
 
 
-def store_batch(store: Store, ids: list[str]) -> None:
-    """Store rollouts that are over, and ready to be learned from."""
+def store_batch(store: Store, ids: list[str], *, at: float = 5.0) -> None:
+    """Store rollouts that are over, since a time, and ready to be learned from."""
     with store.begin(), store.batch(ids) as batch:
         for id_ in ids:
             batch.add_whole(whole(id_))
             batch.add_spans([span(f"s-{place}", id_, ended_at=3.0) for place in range(SPANS)])
-            batch.set_status(id_, RolloutStatus.SUCCEEDED, at=5.0)
+            batch.set_status(id_, RolloutStatus.SUCCEEDED, at=at)
             batch.mark_ready(id_, total_reward=1.0)
 
 
@@ -218,6 +228,8 @@ def _server_state(address: str) -> tuple[float, float, float]:
             continue
         if lead in {process.name, fields[1]}:
             ticks += int(fields[11]) + int(fields[12])
+        if lead == process.name:  # and of those that have ended
+            ticks += int(fields[13]) + int(fields[14])
     with psycopg.connect(address, autocommit=True) as connection:
         row = connection.execute(
             "select pg_current_wal_lsn() - '0/0', pg_database_size(current_database())"
@@ -392,10 +404,68 @@ def growth(rounds: int, *, small: int = SMALL, large: int = LARGE) -> list[Found
     ]
 
 
+def _tidy(address: str) -> None:
+    """Let the server do what it does by itself, now and then."""
+    import psycopg
+
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("vacuum (analyze)")
+
+
+def forgetting(
+    rounds: int, *, kept: int = KEPT, advance: Callable[[], None] = lambda: None
+) -> list[Found]:
+    """Store and forget a fifth of a database in turn, in the steps of ``tau-live gc``."""
+    address, turn = server().new_database(), kept // 5
+    store = open_at(address, busy_timeout_s=60.0)
+    stored_us, forgotten_us, sizes = [], [], []
+    for number in range(rounds + 5):
+        states = [_server_state(address)]
+        for first in range(0, turn, BATCH):
+            ids = [f"run-{number}-{place}" for place in range(first, min(first + BATCH, turn))]
+            store_batch(store, ids, at=number * turn + first)
+        states.append(_server_state(address))
+        if number < 5:
+            _tidy(address)
+            continue
+        store.policies.add_update(update(store.rewards.became_ready()), None)
+        store.trials.save(Trial(point="model", watermark=turn * (number + 1), revision=number - 4))
+        place: Place | None = OLDEST
+        for first in range(0, turn, STEP):
+            assert place is not None
+            limit = min(STEP, turn - first)
+            place = store.retention.sweep(before=1e12, limit=limit, after=place).place
+        _tidy(address)
+        states.append(_server_state(address))
+        seconds = [state[0] for state in states]
+        stored_us.append(1e6 * (seconds[1] - seconds[0]) / turn)
+        forgotten_us.append(1e6 * (seconds[2] - seconds[1]) / turn)
+        sizes.append(states[2][2])
+        assert store.retention.size().rollouts == kept
+        advance()
+    store.close()
+    return [
+        Found(
+            f"server's processor time to forget one of {kept:,} rollouts, share of that to store "
+            f"it ({median(forgotten_us):.0f} of {median(stored_us):.0f} us)",
+            [gone / came for gone, came in zip(forgotten_us, stored_us, strict=True)],
+            1.0,
+        ),
+        Found(
+            "bytes on the disk after a turn, share of those after the first",
+            [size / sizes[0] for size in sizes[1:]],
+            1.1,
+        ),
+    ]
+
+
 @click.command(name="fleet", help="A store in PostgreSQL beside one in a file")
 @click.option("--rounds", default=LEAST_ROUNDS, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--what", type=click.Choice(["rates", "slopes", "growth"]), default="rates", show_default=True
+    "--what",
+    type=click.Choice(["rates", "slopes", "growth", "forgetting"]),
+    default="rates",
+    show_default=True,
 )
 @click.option("--write", type=click.Path(path_type=Path), help="Write the slopes here, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -408,7 +478,10 @@ def main(rounds: int, what: str, write: Path | None, as_json: bool) -> None:
             content = {"slopes": sizing(found), "rounds": rounds, **machine()}
             write.write_text(json.dumps(content, indent=2) + "\n")
     else:
-        figures = measure(rounds) if what == "rates" else growth(rounds)
+        measured: Mapping[str, Callable[[int], list[Found]]] = {
+            "rates": measure, "growth": growth, "forgetting": forgetting,
+        }  # fmt: skip
+        figures = measured[what](rounds)
     print_figures("fleet", "A store in PostgreSQL", figures, as_json=as_json)
 
 

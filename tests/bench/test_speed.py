@@ -154,7 +154,10 @@ def test_a_store_grows_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> No
     found = fleet.growth(1, small=5_100, large=15_300)
     costs = fleet.sizing(fleet.slopes(1))
 
+    forgotten = fleet.forgetting(2, kept=1_000)
+
     assert all("with 15,300 rollouts, share of 5,100" in figure.what for figure in found)
+    assert all(0.5 < figure.found < 50.0 for figure in forgotten)
     assert all(min(slope.values()) > 0.0 for slope in costs.values())
 
 

@@ -1,16 +1,18 @@
 """A batch waits for the server as often for hundreds of runs as for a few."""
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tau_live.core.errors import StoreBusyError
-from tau_live.core.records import RolloutStatus
+from tau_live.core.records import RolloutStatus, Trial
 from tau_live.store.opening import open_at
 from tau_live.store.postgres.connection import PostgresConnection
 from tau_live.store.sql.connection import Row
 from tests.bench.fleet import store_live
+from tests.contracts.making import update
 from tests.postgres import needs_postgres, server
 
 pytestmark = needs_postgres
@@ -65,17 +67,25 @@ def test_who_was_refused_a_lock_goes_on_with_the_next_transaction() -> None:
 
 def test_who_forgets_some_rollouts_does_not_read_all(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    rows = PostgresConnection.rows
 
-    def counted(*arguments: Any) -> list[Row]:
-        found = rows(*arguments)
-        sizes.append(len(found))
-        return found
+    def counted(read: Callable[..., list[Row]]) -> Callable[..., list[Row]]:
+        def reading(*arguments: Any) -> list[Row]:
+            found = read(*arguments)
+            sizes.append(len(found))
+            return found
+
+        return reading
 
     with closing(open_at(server().new_database())) as store:
-        store_live(store, [f"run-{number}" for number in range(400)])
-        monkeypatch.setattr(PostgresConnection, "rows", counted)
+        for number in range(40):
+            store_live(store, [f"run-{number}-{place}" for place in range(10)])
+        store.policies.add_update(update(400), None)
+        store.trials.save(Trial(point="model", watermark=400, revision=1))
+        for name in ("rows", "rows_bound"):
+            read = getattr(PostgresConnection, name)
+            monkeypatch.setattr(PostgresConnection, name, counted(read))
 
-        store.retention.sweep(before=1e12, limit=10)
+        gone = store.retention.sweep(before=1e12, limit=10).gone
 
-    assert sum(sizes) < 100
+    assert gone == 10
+    assert sum(sizes) < 300

@@ -79,8 +79,9 @@ or sequences.value > numbered.most
 BLOCK = 2_000
 """How many rows are compared at once."""
 
-WALKED = 256
-"""How many seals are looked at at once where they are pruned."""
+WALKED_FIRST, WALKED = 4, 256
+"""How many seals are looked at at once where they are pruned: at first, and twice as many each time
+up to so many. One may be of hundreds of rows, each of which is looked up."""
 
 SLICE = 1_000_000
 """About how many rows are kept in memory at once, some 250 bytes each."""
@@ -274,11 +275,11 @@ class PostgresSeals(DatabaseSeals):
         and most of the next exist, as in the order of arrival.
         """
         connection, chain = self._connection, self._connection.chain
-        walked, dropped, moved, ended = 0, 0, 0, False
+        walked, dropped, moved, ended, look = 0, 0, 0, False, WALKED_FIRST
         with connection.begin():
             while not ended:
-                seals = [Seal(*row) for row in connection.rows(f"{WALK} limit {WALKED}")]
-                ended, last = len(seals) < WALKED, 0
+                seals = [Seal(*row) for row in connection.rows(f"{WALK} limit ?", (look,))]
+                ended, look, last = len(seals) < look, min(2 * look, WALKED), 0
                 for seal, kept in zip(seals, self._kept_of(seals), strict=True):
                     live = sum(len(entries.keys) for entries in kept)
                     dead = sum(len(entries.keys) for entries in _entries(seal)) - live

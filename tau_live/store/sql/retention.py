@@ -5,8 +5,9 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import groupby
+from math import inf
 
 from tau_live.core import fault
 from tau_live.core.errors import StoreError
@@ -29,7 +30,8 @@ from tau_live.store.sql.rows import (
     span_of,
 )
 
-FREE_PAGES_PER_STEP = 256
+LOOKED_AT = 256
+"""The most rows that are looked at at once where some are to be deleted."""
 
 KEPT = """
 case
@@ -54,10 +56,13 @@ end
 """Why a rollout is kept; null if it may be deleted."""
 
 OLD_ROLLOUTS = f"""
-select seq, ended_at as at, {KEPT} as kept from rollouts
-where ended_at >= :at and ended_at < :before and (ended_at > :at or seq > :seq)
-order by ended_at, seq limit :look
+select seq, at, {KEPT.replace("rollouts.", "old.")} as kept from (
+    select seq, ended_at as at, status from rollouts
+    where ended_at >= :at and ended_at < :before and (ended_at > :at or seq > :seq)
+    order by ended_at, seq limit :look
+) as old order by at, seq
 """
+"""Of few rollouts, so that a database looks up what each depends on, and not all there is."""
 
 FREE_ROLLOUTS = f"""
 select seq, rollout_id from rollouts
@@ -207,24 +212,23 @@ class Retention(ABC):
         self, sql: str, before: float, limit: int, *, look: int | None, after: Place
     ) -> tuple[list[int], float | None, Place | None]:
         """Return the next rows that may be deleted, the last one's time, and where to go on."""
-        parameters = {
-            "before": before,
-            "look": -1 if look is None else look,
-            "at": after.at,
-            "seq": after.seq,
-        }
         free: list[int] = []
-        visited, until, place = 0, None, after
-        reading = self._connection.reading()  # or a database would send all rows at once
-        with reading, closing(self._connection.stream(sql, parameters)) as rows:
+        left, at_once, until, place = inf if look is None else look, max(limit, 1), None, after
+        while left:
+            at_once = int(min(at_once, left, LOOKED_AT))
+            parameters = {"before": before, "look": at_once, "at": place.at, "seq": place.seq}
+            rows = self._connection.rows(sql, parameters)
             for row in rows:
-                visited, place = visited + 1, Place(row["at"], row["seq"])
+                place = Place(row["at"], row["seq"])
                 if row["kept"] is None:
                     free.append(row["seq"])
                     until = place.at
                 if len(free) == limit:
                     return free, until, place
-        return free, until, place if visited == look else None
+            if len(rows) < at_once:
+                return free, until, None
+            left, at_once = left - at_once, 2 * at_once
+        return free, until, place
 
 
 DELETE_REWARDS = "delete from rewards where rollout_id = ?"
