@@ -83,6 +83,7 @@ class WhyNot(StrEnum):
     EARLIER_ATTEMPT = "earlier_attempt"
     ONE_OPTION = "one_option"
     TOO_OLD = "too_old"
+    ARRIVED_LATE = "arrived_late"
     SOURCE_OVER_CAP = "source_over_cap"
     NO_ROOM = "no_room"
 
@@ -126,6 +127,11 @@ SENTENCES: Mapping[WhyNot, str] = MappingProxyType(
         WhyNot.TOO_OLD: (
             "The version that decided is older than the lag bound allows; the rollout trains "
             "the regressions and the critic, not the actor."
+        ),
+        WhyNot.ARRIVED_LATE: (
+            "The rollout came out of a host's spool too long after its end (TAU_LIVE_RL_STALE_S), "
+            "or after more versions made since then than the lag bound allows; it is evidence of "
+            "trials, and nothing is learned from it."
         ),
         WhyNot.NO_ROOM: (
             "Update after update was skipped, and the next one that was kept had no room for all "

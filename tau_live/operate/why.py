@@ -215,6 +215,9 @@ def credits_of(
     """Return the credit of each decision of a rollout at one point, by its id."""
     update, since = _update_of(store, point, rollout.ready_seq), None
     decisions = store.decisions.decisions(rollout.rollout_id)
+    if store.rollouts.why_left_out(rollout.rollout_id) == WhyNot.ARRIVED_LATE:
+        late = Credit(state="left out", why=SENTENCES[WhyNot.ARRIVED_LATE])
+        return {one.decision_id: late for one in decisions if one.point == point}
     whole = LearnableRollout(rollout, decisions, store.rewards.rewards(rollout.rollout_id))
     if update is not None:
         whole, since = as_learned(whole, update, settings)

@@ -6,6 +6,8 @@ same rows. Every step may be repeated: events that are stored already add nothin
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from math import inf
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from msgspec.structs import replace
 from tau_live.core import events as ev
 from tau_live.core.errors import AmbiguousIdError, UnknownError
 from tau_live.core.guard import logger, text_of
-from tau_live.core.reasons import RERUNS
+from tau_live.core.reasons import RERUNS, WhyNot
 from tau_live.core.records import (
     ROLLOUT_ENDS,
     Attempt,
@@ -39,6 +41,7 @@ from tau_live.record.spans import (
     span_of,
 )
 from tau_live.record.whole_runs import RecordItem, StepOfRun, steps_of
+from tau_live.rl.config import PPOConfig
 from tau_live.rl.throttle import yield_gil
 from tau_live.store.records import RolloutCopy
 from tau_live.store.roles import Batch, Store
@@ -73,6 +76,7 @@ class Collector:
             start may end.
         redact: Passes a span through plugins before it is written.
         settles: Whether finished rollouts are settled here; in a spool the hub does.
+        stale_s: How long after its end a copy of a rollout may come and be learned from.
     """
 
     def __init__(
@@ -83,9 +87,11 @@ class Collector:
         owner: str | None,
         redact: Callable[[Span], Span] = lambda span: span,
         settles: bool = True,
+        stale_s: float = inf,
     ) -> None:
         self._store = store
         self._settles = settles
+        self._stale_s = stale_s
         self._batch: Batch  # while events are applied
         self._rewarding = rewarding
         self._owner = owner
@@ -138,19 +144,48 @@ class Collector:
         for name in attempts.names_in(event):
             self._add_name(rollout_id_of(event.host, name), rollout_id, now=event.at)
 
-    def take_in(self, copies: Sequence[RolloutCopy], *, now: float) -> Applied:
+    def take_in(
+        self, copies: Sequence[RolloutCopy], *, now: float, ahead_s: float = 0.0
+    ) -> Applied:
         """Store copies of rollouts from another store, inside the caller's transaction.
 
-        A wait for a reward is counted from now, in epoch seconds.
+        A rollout that comes too late is stored and counted like any other, and never learned from.
+
+        Args:
+            copies: The copies.
+            now: Epoch seconds, from which a wait for a reward is counted.
+            ahead_s: By how much that clock is ahead of the one that the copies are dated by.
         """
         self._finished = self._ready = 0
+        moved_on_at = cache(self._moved_on_at)
         with self._store.batch([copy.rollout_id for copy in copies]) as self._batch:
             for copy in copies:
+                ended_at = self._newly_ended_at(copy)
+                is_late = ended_at is not None and (
+                    now - (ended_at + ahead_s) > self._stale_s
+                    or any(moved_on_at(each.point) > ended_at + ahead_s for each in copy.decisions)
+                )
                 if self._batch.take_in(self._redirect(copy)):
+                    if is_late:
+                        self._batch.leave_out(copy.rollout_id, WhyNot.ARRIVED_LATE)
                     self._finished += copy.rollout is not None
                     self._settle_late(copy.rollout_id, now=now)
                 yield_gil()
         return Applied(self._finished, self._ready)
+
+    def _newly_ended_at(self, copy: RolloutCopy) -> float | None:
+        """Return when a rollout ended, if its end is new here and may still be learned from."""
+        known = self._batch.find_rollout(copy.rollout_id)
+        if copy.rollout is None or (known is not None and known.ready_seq is not None):
+            return None
+        ended_at = copy.rollout.ended_at
+        return None if known is not None and known.ended_at == ended_at else ended_at
+
+    def _moved_on_at(self, point: str) -> float:
+        """Return since when what was decided at a point before is too old for the actor."""
+        bound = PPOConfig().lag_bound
+        newest = self._store.policies.versions(point, limit=bound + 1)
+        return newest[0].created_at if len(newest) > bound else -inf
 
     def _redirect(self, copy: RolloutCopy) -> RolloutCopy:
         """Return rewards for another id of a run as rewards for the run."""

@@ -92,7 +92,8 @@ class Shipper:
             with self._hub.begin():
                 applied = Applied(0, 0)
                 if copies:
-                    applied = self._collector.take_in(copies, now=now)
+                    ahead_s = now - time.time()
+                    applied = self._collector.take_in(copies, now=now, ahead_s=ahead_s)
                 if counts:
                     self._hub.counters.add(counts)
         except BaseException:

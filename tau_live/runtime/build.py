@@ -45,7 +45,8 @@ def open_spool_of(settings: Settings, path: Path) -> Spool:
 
 def hub_collector(store: Store, settings: Settings, plugins: Plugins) -> Collector:
     """Return what stores and settles in a hub what comes from a spool."""
-    return Collector(store, rewarding=Rewarding(settings, plugins), owner=None)
+    rewarding = Rewarding(settings, plugins)
+    return Collector(store, rewarding=rewarding, owner=None, stale_s=settings.stale_s)
 
 
 def open_prompts(settings: Settings) -> Store:

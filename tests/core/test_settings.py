@@ -27,6 +27,7 @@ OTHER_VALUES = {
     "spool": ("x/spool.sqlite", Path("x/spool.sqlite")),
     "spool_max_mb": ("64", 64.0),
     "permit_s": ("60", 60.0),
+    "stale_s": ("3600", 3600.0),
     "seed": ("7", 7),
     "update_interval": ("2", 2),
     "max_rollouts_per_update": ("9", 9),

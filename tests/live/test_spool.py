@@ -321,3 +321,31 @@ def test_what_a_failover_has_lost_is_sent_again(home: Path, own: Server) -> None
 
     assert (before, left, flushed) == ([], len(runs), "True")
     assert ("hub_failed_over" in log, different) == (True, [])
+
+
+def test_what_was_spooled_for_too_long_is_kept_and_never_learned_from(
+    home: Path, own: Server
+) -> None:
+    address = own.new_database()
+    host = Host(home, address, TAU_LIVE_RL_STALE_S="8")
+    own.stop("immediate")
+    with host.agent("a", 1.0, 30.0) as agent:
+        late, _ = agent.runs()
+        os.kill(agent.process.pid, signal.SIGKILL)
+    pause(8.0)
+    own.start()
+    with host.agent("b", 1.0, 60.0) as agent:
+        new, flushed = agent.runs()
+    with closing(open_at(address)) as hub:
+        different = differences(hub, [*late, *new])
+        [decision] = hub.decisions.decisions(str(late[0][0]))
+    status = json.loads(host.cli("status", "--json").stdout)
+    words, verified = host.cli("status", "--all").stdout, host.cli("verify")
+    why = host.cli("why", decision.decision_id).stdout
+
+    assert (flushed, different) == ("True", [])
+    assert status["not_learned_from"] == {"arrived_late": len(late)}
+    assert status["became_ready"] == len(new)
+    assert "arrived_late" in words, words
+    assert verified.returncode == 0, verified.stdout
+    assert "too long after its end" in why, why

@@ -1,21 +1,30 @@
 """Shipping: whenever it happens, and however often it dies, the hub has what was recorded."""
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tau_live.core import events as ev
 from tau_live.core.records import Reason, RolloutQuery
+from tau_live.core.settings import InferReward, Settings
+from tau_live.learn.promotion.promoter import Promoter
 from tau_live.record.collector import Collector
 from tau_live.record.shipper import Shipped, Shipper
+from tau_live.runtime.build import hub_collector
+from tau_live.runtime.builtin_plugins import load_plugins
 from tau_live.store.opening import open_at, open_spool
 from tau_live.store.roles import Spool, Store
+from tau_live.store.sealing import SEALED
+from tests.contracts.making import policy, update
 from tests.faults import arming
 from tests.postgres import needs_postgres, server
 from tests.streams import ByReward, collector_of, event, opened, stamped, streams
@@ -37,14 +46,14 @@ def record(collector: Collector, spool: Store, events: Sequence[ev.Event]) -> No
         collector.apply(events)
 
 
-def ship(spool: Spool, hub: Store, *, limit: int = 128) -> Shipped:
+def ship(spool: Spool, hub: Store, *, limit: int = 128, stale_s: float = inf) -> Shipped:
     """Send one batch."""
-    shipper = Shipper(spool, hub, collector_of(hub, owner=None))
-    return shipper.ship(spool.copies(limit=limit))
+    collector = Collector(hub, rewarding=ByReward(), owner=None, stale_s=stale_s)
+    return Shipper(spool, hub, collector).ship(spool.copies(limit=limit))
 
 
-def ship_all(spool: Spool, hub: Store) -> None:
-    while ship(spool, hub).copies:
+def ship_all(spool: Spool, hub: Store, *, stale_s: float = inf) -> None:
+    while ship(spool, hub, stale_s=stale_s).copies:
         pass
 
 
@@ -245,3 +254,138 @@ def test_what_was_sent_is_forgotten_after_a_while_and_nothing_else() -> None:
 
         assert (kept, gone, left) == (0, 1, ["two"])
         assert rows(hub) == recorded_at_once(events)
+
+
+def reward_for(run: str, value: float, **fields: Any) -> ev.Event:
+    return event(ev.Reward, run=run, value=value, at=time.time(), **fields)
+
+
+def ended(run: str, *, ago_s: float, rewarded: bool = True) -> list[ev.Event]:
+    """Return the events of a run that was assigned and decided, and ended some time ago."""
+    at = time.time() - ago_s
+    decided: dict[str, Any] = {
+        "options": ("a", "b"), "chosen": "a", "applied": "a", "propensity": 0.5, "ordinal": 1,
+        "point": "model", "arm": "learner", "share": 0.5,
+    }  # fmt: skip
+    events = [
+        event(ev.RunStart, run=run, name="agent", at=at),
+        event(ev.Decision, run=run, at=at, **decided),
+        *([event(ev.Reward, run=run, value=1.0, at=at)] if rewarded else []),
+        event(ev.RunEnd, run=run, status=ev.Status.OK, at=at),
+    ]
+    return [replace(one, seq=1 + place, pid=7) for place, one in enumerate(events)]
+
+
+def ready_runs(hub: Store) -> list[str]:
+    return [each.rollout.run_id for each in hub.rewards.ready_rollouts("model", after=0, limit=99)]
+
+
+def totals(hub: Store) -> dict[str, float | None]:
+    found = hub.rollouts.query(RolloutQuery(limit=None)).rollouts
+    return {rollout.run_id: rollout.total_reward for rollout in found}
+
+
+def send_again(spool: Spool) -> None:
+    """Let all that was sent be sent again, as after a failover."""
+    spool.note_heard(1.0, history="one")
+    assert spool.note_heard(2.0, history="another")
+
+
+@pytest.mark.parametrize("address", HUBS)
+def test_what_ended_too_long_ago_is_kept_and_never_learned_from(
+    address: Callable[[], str | None],
+) -> None:
+    with spool_and_hub(address()) as (spool, hub):
+        collector = into_spool(spool)
+        record(collector, spool, ended("new", ago_s=50.0))
+        record(collector, spool, ended("late", ago_s=150.0))
+        record(collector, spool, ended("unrewarded", ago_s=150.0, rewarded=False))
+        ship_all(spool, hub, stale_s=100.0)
+        first = ready_runs(hub), totals(hub), hub.counters.counts()["left_out_arrived_late"]
+        record(collector, spool, [reward_for("unrewarded", 0.5), reward_for("late", 2.0, key="k")])
+        ship_all(spool, hub, stale_s=100.0)
+        with hub.begin():
+            collector_of(hub).apply([reward_for("late", 4.0, key="own")])
+        send_again(spool)
+        again = ship(spool, hub)  # with no limit: what was late stays late
+        runs = hub.rollouts.query(RolloutQuery()).rollouts
+        left_out = {run.run_id: hub.rollouts.why_left_out(run.rollout_id) for run in runs}
+
+        assert first == (["new"], {"new": 1.0, "late": 1.0, "unrewarded": None}, 2)
+        assert (again.copies, again.ready) == (3, 0)
+        assert ready_runs(hub) == ["new"]
+        assert totals(hub) == {"new": 1.0, "late": 7.0, "unrewarded": 0.5}
+        assert left_out == {"new": None, "late": "arrived_late", "unrewarded": "arrived_late"}
+        assert hub.counters.counts()["left_out_arrived_late"] == 2
+        assert [*hub.seals.changed_rows(SEALED), *hub.seals.contradictions()] == []
+
+
+@pytest.mark.parametrize("address", HUBS)
+def test_what_arrived_in_time_may_become_ready_whenever_its_reward_comes(
+    address: Callable[[], str | None],
+) -> None:
+    with spool_and_hub(address()) as (spool, hub):
+        collector = into_spool(spool)
+        record(collector, spool, ended("slow", ago_s=150.0, rewarded=False))
+        ship_all(spool, hub, stale_s=200.0)
+        record(collector, spool, [reward_for("slow", 1.0)])
+        ship_all(spool, hub, stale_s=100.0)  # by now it would be too late
+
+        assert ready_runs(hub) == ["slow"]
+        assert not hub.counters.counts().get("left_out_arrived_late")
+
+
+@pytest.mark.parametrize("address", HUBS)
+def test_a_host_whose_clock_is_wrong_is_no_late_one(address: Callable[[], str | None]) -> None:
+    with spool_and_hub(address()) as (spool, hub):
+        record(into_spool(spool), spool, ended("here", ago_s=50.0))
+        hub.clock = lambda: time.time() + 3 * 86_400.0
+        ship_all(spool, hub, stale_s=100.0)
+
+        assert ready_runs(hub) == ["here"]
+
+
+@pytest.mark.parametrize("address", HUBS)
+@pytest.mark.parametrize(("versions", "ready"), [(33, ["after"]), (32, ["before", "after"])])
+def test_what_its_point_has_moved_on_from_is_kept_and_never_learned_from(
+    address: Callable[[], str | None], versions: int, ready: list[str]
+) -> None:
+    with spool_and_hub(address()) as (spool, hub):
+        collector = into_spool(spool)
+        record(collector, spool, ended("before", ago_s=50.0))
+        record(collector, spool, ended("after", ago_s=5.0))
+        for version in range(1, versions + 1):
+            made = replace(policy(version), created_at=time.time() - 20.0)
+            hub.policies.add_update(replace(update(version), version=version), made)
+        ship_all(spool, hub)
+
+        assert ready_runs(hub) == ready
+
+
+@pytest.mark.parametrize("address", HUBS)
+def test_what_is_late_is_evidence_once(address: Callable[[], str | None]) -> None:
+    own = Settings(
+        reward_range=(0.0, 1.0), control_share=0.5, stale_s=100.0, infer_reward=InferReward.OFF
+    )
+    with spool_and_hub(address()) as (spool, hub):
+        shipper = Shipper(spool, hub, hub_collector(hub, own, load_plugins(own)))
+        promoter = Promoter(hub, own, holder="test")
+        collector = into_spool(spool)
+        for number in range(8):
+            record(collector, spool, ended(f"late-{number}", ago_s=150.0))
+        record(collector, spool, ended("waits", ago_s=150.0, rewarded=False))
+        seen = []
+        for _ in range(2):
+            shipper.ship(spool.copies(limit=128))
+            promoter.advance(now=time.time())
+            seen.append(hub.trials.trial("model").tally)
+            send_again(spool)
+        record(collector, spool, [reward_for("waits", 0.5)])
+        shipper.ship(spool.copies(limit=128))
+        promoter.advance(now=time.time())
+        tally = hub.trials.trial("model").tally
+
+        assert [each["seen"] for each in seen] == [8.0, 8.0]
+        assert tally["seen"] == 9.0
+        assert ready_runs(hub) == []
+        assert hub.counters.counts()["left_out_arrived_late"] == 9

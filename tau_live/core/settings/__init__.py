@@ -130,6 +130,11 @@ class Settings:
     permit_s: float = setting(
         900.0, SECONDS, "How long a policy may decide without a word from the database."
     )
+    stale_s: float = setting(
+        86_400.0,
+        SECONDS,
+        "How long after its end a rollout may come out of a spool and be learned from.",
+    )
     seed: int = setting(0, whole(least=0, most=2**63 - 1), "Seeds every random choice.")
     update_interval: int = setting(
         8, whole(least=1), "New rewarded rollouts that trigger an update."

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tau_live.core.errors import OddRowError, StoreError, UnknownError
 from tau_live.core.events import PromptArm
-from tau_live.core.reasons import LEFT_OUT
+from tau_live.core.reasons import LEFT_OUT, WhyNot
 from tau_live.core.records import (
     Amendment,
     Attempt,
@@ -573,14 +573,15 @@ class Batch(AbstractContextManager["Batch"]):
     ) -> bool:
         """Give a rollout its ``ready_seq``, by which it is learned from; ``False`` if it has one.
 
-        One that has a mode never gets a number, as the live learner takes none of its kind. One
-        that has a number keeps it, but takes the new ``total_reward``, and of it the
-        ``run_reward`` (``None``: all of it). The number comes from a row of its own, not from the
-        largest in use: retention may have deleted that one, and a number used twice would lie
+        One that has a mode, or that arrived late, never gets a number: the live learner takes none
+        of its kind. One that has a number keeps it, but takes the new ``total_reward``, and of it
+        the ``run_reward`` (``None``: all of it). The number comes from a row of its own, not from
+        the largest in use: retention may have deleted that one, and a number used twice would lie
         behind a watermark.
         """
         state = self._state(rollout_id)
-        if state.rollout.ready_seq is not None or state.rollout.mode is not None:
+        never = state.rollout.mode is not None or state.left_out == WhyNot.ARRIVED_LATE
+        if never or state.rollout.ready_seq is not None:
             state.earn(total_reward, run_reward=run_reward, ready_seq=None)
             return False
         if not state.all_points:
@@ -600,10 +601,11 @@ class Batch(AbstractContextManager["Batch"]):
     def leave_out(self, rollout_id: str, reason: str | None) -> None:
         """Record why a rollout is left out of learning; ``None`` if it no longer is.
 
+        One that arrived late is for ever.
         The counter ``left_out_<reason>`` holds the current number of such rollouts.
         """
         state = self._find(rollout_id)
-        if state is None or state.left_out == reason:
+        if state is None or state.left_out in {reason, WhyNot.ARRIVED_LATE}:
             return
         for counted, by in ((state.left_out, -1), (reason, 1)):
             if counted is not None:

@@ -589,8 +589,8 @@ class RolloutState(msgspec.Struct, kw_only=True, eq=False):
 
     def earn(self, total: float, *, run_reward: float | None, ready_seq: int | None) -> None:
         """Set its total reward, and its ``ready_seq`` if it gets one now."""
+        self.until = None
         if ready_seq is not None:
-            self.until = None
             self.places = dict.fromkeys(sorted(self.points)) or {"": None}
         self.rollout = replace(
             self.rollout,

@@ -42,6 +42,13 @@ class Rollouts:
         row = self._connection.row("select * from rollouts where rollout_id = ?", (rollout_id,))
         return None if row is None else rollout_of(row)
 
+    def why_left_out(self, rollout_id: str) -> str | None:
+        """Return why a rollout is left out of learning; ``None`` if it is not, or is not stored."""
+        row = self._connection.row(
+            "select left_out from rollouts where rollout_id = ?", (rollout_id,)
+        )
+        return None if row is None else row["left_out"]
+
     def ids_beginning_with(self, beginning: str, *, limit: int) -> list[str]:
         """Return up to ``limit`` rollout ids with this prefix, in order."""
         rows = self._connection.rows(IDS_BEGINNING, (beginning, beginning, limit))
