@@ -24,6 +24,9 @@ SUFFIX = ".address"
 LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
 """Hosts that are this machine."""
 
+WHERE = frozenset({"host", "hostaddr", "port", "dbname", "user", "service", "tenant", "options"})
+"""The parameters of an address that say which store it is."""
+
 TENANT = re.compile(r"[a-z][a-z0-9_]{0,44}")
 """What a tenant of a database is named: a schema, whose name needs no quotes and fits in roles'."""
 
@@ -51,6 +54,16 @@ def is_remote(address: str) -> bool:
     own = parse_qs(parts.query)
     hosts = own.get("host") or [parts.hostname or own.get("hostaddr", [""])[-1]]
     return not all(host in LOCAL or host.startswith("/") for host in hosts[-1].split(","))
+
+
+def where_in(address: str) -> str:
+    """Return what an address says of where a store is, and no secret: who logs in to what."""
+    parts = urlsplit(address)
+    user, _, hosts = parts.netloc.rpartition("@")
+    login = f"{user.partition(':')[0]}@" if user else ""
+    own = sorted(part for part in parts.query.split("&") if part.partition("=")[0] in WHERE)
+    query = f"?{'&'.join(own)}" if own else ""
+    return f"postgresql://{login}{hosts}{parts.path}{query}"
 
 
 def split_own(address: str, name: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ TauLiveError
 ├── StoreError                 a request that the store refuses
 │   ├── StoreUnavailableError  it cannot be opened, read or written
 │   │   ├── StoreBusyError     other processes are using it; try again when they are done
+│   │   ├── SpoolOfOthersError the spool belongs to another store (says what to do)
 │   │   └── StoreDamagedError  its file is damaged, or is not a store
 │   ├── StoreVersionError      it was written by a newer tau-live
 │   ├── OddRowError            a row holds what tau-live never writes (names table, key, column)
@@ -37,6 +38,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from _thread import LockType, RLock
+    from pathlib import Path
     from types import FrameType, TracebackType
 
 
@@ -95,6 +97,29 @@ class StoreUnavailableError(StoreError):
 
 class StoreBusyError(StoreUnavailableError):
     """Other processes are using the store; try again when they are done."""
+
+
+class SpoolOfOthersError(StoreUnavailableError):
+    """The spool belongs to another store, which alone may get what it holds.
+
+    Attributes:
+        path: The spool.
+        owner: The address of the store that it belongs to.
+    """
+
+    todo = (
+        "name another file with TAU_LIVE_RL_SPOOL; what this one holds is sent by `tau-live ship` "
+        "with the address of its own store, or given up by deleting it"
+    )
+
+    def __init__(self, path: "Path", owner: str, *, wanted: str, unsent: int) -> None:
+        what = f"'{owner}'" if owner != wanted else "an earlier database at this address"
+        super().__init__(
+            f"spool '{path}' belongs to {what} and has {unsent} rollouts to be sent there, not to "
+            f"'{wanted}': {self.todo}"
+        )
+        self.path = path
+        self.owner = owner
 
 
 class StoreFilesError(StoreUnavailableError):

@@ -11,7 +11,12 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from tau_live.core.errors import StoreBusyError, StoreError, StoreUnavailableError
+from tau_live.core.errors import (
+    SpoolOfOthersError,
+    StoreBusyError,
+    StoreError,
+    StoreUnavailableError,
+)
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import logger, text_of
 from tau_live.core.sync import Latch, Throttle
@@ -73,7 +78,7 @@ class Hub:
 
     Args:
         open_hub: Opens the hub; in the thread, like all that follows.
-        open_spool: Opens the spool.
+        open_spool: Opens the spool, given the id of the hub.
         collector_of: Returns what stores and settles rollouts in the hub.
         gate: The gate of the process, synchronised with the hub here.
         owner: The process.
@@ -89,7 +94,7 @@ class Hub:
         self,
         *,
         open_hub: Callable[[], Store],
-        open_spool: Callable[[], Spool],
+        open_spool: Callable[[str], Spool],
         collector_of: Callable[[Store], Collector],
         gate: GateKeeper,
         owner: str,
@@ -110,10 +115,13 @@ class Hub:
         self._collector: Collector | None = None
         self._stale = frozenset(Topic)
         self._ship_at = self._retry_at = float("-inf")
+        self._refusal: SpoolOfOthersError | None = None
+        self._refused_until = float("-inf")
         self._failures = 0
         self._ship_failed = self._is_old = self._keeps_house = self._has_beaten = False
         self._requests: list[tuple[Callable[[Store], None] | None, Latch]] = []
-        self._wake, self._over = Latch(), Latch()
+        self._wake, self._over, self._asked = Latch(), Latch(), Latch()
+        self._id = ""
         self._until = float("inf")
         self._closing: bool = False
         self._heard_at = time.monotonic()
@@ -125,6 +133,11 @@ class Hub:
         """Whether the hub cannot be reached, or has long been silent."""
         is_silent = time.monotonic() - self._heard_at > SILENT_S
         return self.away_since is not None or is_silent
+
+    def known_id(self, timeout_s: float) -> str:
+        """Return the id of the hub; empty until it was reached, which the first call waits for."""
+        self._asked.wait(timeout_s)
+        return self._id
 
     def start(self) -> None:
         """Start the thread."""
@@ -208,6 +221,9 @@ class Hub:
         """Return the hub, opened if it is not."""
         if self._hub is None:
             self._hub = self._open_hub()
+            self._id = self._hub.id()
+            self._asked.set()
+            self._close_spool()  # whose it is, is to be seen again
             self._collector = self._collector_of(self._hub)
             self._stale = frozenset(Topic)
             self._heart.stop()
@@ -238,6 +254,7 @@ class Hub:
         hub, self._hub = self._hub, None
         if hub is not None:
             hub.close()
+        self._asked.set()
         wait_s = min(RETRY_S * 2.0 ** min(self._failures, 10), LONGEST_RETRY_S, self._permit_s)
         self._failures += 1
         self._retry_at = time.monotonic() + wait_s * random.uniform(0.5, 1.0)  # noqa: S311
@@ -264,23 +281,39 @@ class Hub:
 
     def _work(self, hub: Store, *, hurried: bool) -> None:
         """Keep house in the hub and in the spool, and send what is there."""
-        if self._spool is None:
-            self._spool = self._open_spool()
-        elif not self._spool.is_there():
-            spool, self._spool = self._spool, None
-            spool.close()
-            return
-        if self._has_beaten:
-            self._has_beaten = False
-            note_heard(self._spool, hub)
+        has_beaten, self._has_beaten = self._has_beaten, False
+        if has_beaten:
             if self._keeps_house:
                 self._expire(hub)
             self._listeners.look(hub, self._keeps_house)
+        if self._spool is not None and not self._spool.is_there():
+            self._close_spool()
+            return
+        if self._spool is None or has_beaten:
+            self._spool = self._spool or self._open_own_spool()
+            note_heard(self._spool, hub)
         if hurried or time.monotonic() >= self._ship_at:
             self._ship(hub, self._spool, hurried=hurried)
         if self._ship_failed:
             self._ship_failed = False
             logger().warning("shipping_works_again")
+
+    def _open_own_spool(self) -> Spool:
+        """Open the spool; one of another store is looked at again only after a while."""
+        now = time.monotonic()
+        if self._refusal is not None and now < self._refused_until:
+            raise self._refusal
+        try:
+            self._refusal = None
+            return self._open_spool(self._id)
+        except SpoolOfOthersError as error:
+            self._refusal, self._refused_until = error, now + LONGEST_RETRY_S
+            raise
+
+    def _close_spool(self) -> None:
+        spool, self._spool = self._spool, None
+        if spool is not None:
+            spool.close()
 
     def _expire(self, hub: Store) -> None:
         """Settle the rollouts of all hosts whose wait is over, by the hub's clock."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from tau_live.core.addresses import address_in, where_in
 from tau_live.core.events import Event
 from tau_live.core.gate_keeper import hold_stored
 from tau_live.core.plugins import Plugins
@@ -34,13 +35,27 @@ def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> Store:
     )
 
 
-def open_spool_of(settings: Settings, path: Path) -> Spool:
-    """Open the spool of the settings.
+def open_spool_of(settings: Settings, path: Path, *, hub_id: str) -> Spool:
+    """Open the spool of the settings, which becomes that of their store if it is nobody's yet.
+
+    Args:
+        settings: The store, and how it is written.
+        path: The file of the spool.
+        hub_id: ``Store.id`` of the store; empty while it cannot be asked.
 
     Raises:
+        SpoolOfOthersError: It is another store's.
         StoreError: It cannot be opened.
     """
-    return open_spool(path, synchronous=settings.durability.value, key_file=settings.audit_key_file)
+    spool = open_spool(
+        path, synchronous=settings.durability.value, key_file=settings.audit_key_file
+    )
+    try:
+        spool.belong_to(where_in(address_in(settings.store) or str(settings.store)), id_=hub_id)
+    except BaseException:
+        spool.close()
+        raise
+    return spool
 
 
 def hub_collector(store: Store, settings: Settings, plugins: Plugins) -> Collector:

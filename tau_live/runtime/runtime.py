@@ -20,7 +20,7 @@ import msgspec
 
 from tau_live.core import fault
 from tau_live.core.addresses import address_in
-from tau_live.core.errors import SettingsError, StoreUnavailableError
+from tau_live.core.errors import SettingsError, SpoolOfOthersError, StoreUnavailableError
 from tau_live.core.events import OWN_HOST, Event, Fields, RunResume, RunStart, Status, is_sound
 from tau_live.core.files import sweep
 from tau_live.core.gate import Kind
@@ -94,6 +94,12 @@ FRESH_S = 1.0
 
 SNAPSHOT_S = 0.5
 """How long a snapshot waits at most for the writer's thread to read the store."""
+
+ASK_S = 1.0
+"""How long the opening of a spool waits at most for the database, which knows whose it is."""
+
+ASK_AGAIN_S = 5.0
+"""The same where its address says that it is another's."""
 
 SENT_KEPT_S = 600.0
 """How long what was sent is kept in the spool, in seconds."""
@@ -236,7 +242,9 @@ class Runtime:
         settings = self._placed
         return Hub(
             open_hub=lambda: self._forks.open(partial(open_store, settings)),
-            open_spool=lambda: self._forks.open(partial(open_spool_of, settings, spool)),
+            open_spool=lambda hub_id: self._forks.open(
+                partial(open_spool_of, settings, spool, hub_id=hub_id)
+            ),
             collector_of=lambda hub: hub_collector(hub, settings, self.plugins),
             gate=self._gate,
             owner=self._owner,
@@ -553,10 +561,10 @@ class Runtime:
         """Open the store for the writer; in its thread, like all up to ``_gate_changed``."""
         settings = self._placed
         path = self._spool
-        open_ = partial(open_store, settings) if path is None else partial(
-            open_spool_of, settings, path
-        )  # fmt: skip
-        store: Store = self._forks.open(open_)
+        if path is None or self._hub is None:
+            store: Store = self._forks.open(partial(open_store, settings))
+        else:
+            store = self._open_spool(path, self._hub)
         sweep(settings.store.absolute().parent)
         if self._recorder is None and settings.record is not None:
             try:
@@ -576,6 +584,14 @@ class Runtime:
             spools=path is not None,
         )
         return store, pipeline
+
+    def _open_spool(self, path: Path, hub: "Hub") -> Spool:
+        """Open the spool; one that seems to be another's is asked for once more."""
+        open_ = partial(open_spool_of, self._placed, path)
+        try:
+            return self._forks.open(partial(open_, hub_id=hub.known_id(ASK_S)))
+        except SpoolOfOthersError:  # the address is another, and the database may be slow
+            return self._forks.open(partial(open_, hub_id=hub.known_id(ASK_AGAIN_S)))
 
     def _open_prompts(self) -> Store:
         """Open the store that prompts are published in; in the writer's thread."""

@@ -59,7 +59,10 @@ def ship(
     if not path.is_file():
         return ShipReport()
     plugins, owner = load_plugins(settings), this_process()
-    with closing(open_spool_of(settings, path)) as spool, closing(open_store(settings)) as hub:
+    with (
+        closing(open_store(settings)) as hub,
+        closing(open_spool_of(settings, path, hub_id=hub.id())) as spool,
+    ):
         local = Collector(spool, rewarding=Rewarding(settings, plugins), owner=None, settles=False)
         end_orphans(spool, local, owner=owner, now=time.time())
         note_heard(spool, hub)

@@ -13,6 +13,7 @@ from tau_live.core.addresses import (
     keep,
     split_own,
     split_tenant,
+    where_in,
     with_tenant,
 )
 from tau_live.core.errors import SettingsError
@@ -123,3 +124,17 @@ def test_a_parameter_of_ours_is_no_part_of_another() -> None:
     address = "postgresql://me@db/tau?indirect=1&direct=db:5432"
 
     assert split_own(address, "direct") == ("postgresql://me@db/tau?indirect=1", "db:5432")
+
+
+@pytest.mark.parametrize(
+    ("address", "where"),
+    [
+        ("postgresql://me:secret@db:1/tau?sslmode=require", "postgresql://me@db:1/tau"),
+        ("postgresql:///tau?password=secret&host=db", "postgresql:///tau?host=db"),
+        ("postgresql://db/tau?user=me&tenant=a", "postgresql://db/tau?tenant=a&user=me"),
+        ("postgresql://db/tau?tenant=a&user=me", "postgresql://db/tau?tenant=a&user=me"),
+        ("postgresql:///?service=tau&sslpassword=secret", "postgresql:///?service=tau"),
+    ],
+)
+def test_what_says_where_a_store_is_holds_no_secret(address: str, where: str) -> None:
+    assert where_in(address) == where

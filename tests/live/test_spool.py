@@ -111,10 +111,14 @@ class Agent:
         *runs, flushed = self._lines()
         return [json.loads(text) for text in runs], flushed
 
+    def logged(self) -> str:
+        """Return what it has logged so far."""
+        return self._log.read_text()
+
     def log(self) -> str:
         """Return what it has logged, once it has ended as it should."""
         assert self.end() == 0
-        return self._log.read_text()
+        return self.logged()
 
     def end(self) -> int:
         """End its input, and return how it ended."""
@@ -349,3 +353,96 @@ def test_what_was_spooled_for_too_long_is_kept_and_never_learned_from(
     assert "arrived_late" in words, words
     assert verified.returncode == 0, verified.stdout
     assert "too long after its end" in why, why
+
+
+def stored_in(address: str) -> int:
+    with closing(open_at(address)) as hub:
+        return hub.rollouts.query(RolloutQuery()).total
+
+
+def test_a_spool_of_another_database_is_never_sent_and_hurts_no_host(
+    home: Path, own: Server
+) -> None:
+    address, other = own.new_database(), own.new_database()
+    owner, stranger = Host(home, address), Host(home, other)
+    own.stop("immediate")
+    with owner.agent("a", 1.0, 30.0) as agent:
+        runs, _ = agent.runs()
+        os.kill(agent.process.pid, signal.SIGKILL)
+    with stranger.agent("away", 1.0, 2.0) as agent:  # nor while nobody can be asked
+        away, _ = agent.runs()
+        log = agent.log()
+    own.start()
+    with stranger.agent("b", 1.0, 2.0) as agent:
+        foreign, flushed = agent.runs()
+        log += agent.log()
+    by_hand = stranger.cli("ship", "--json")
+    there = stored_in(other)
+    shipped = json.loads(owner.cli("ship", "--json").stdout)
+    with closing(open_at(address)) as hub:
+        different = differences(hub, runs)
+
+    assert {str(run[2]) for run in [*away, *foreign]} == {"default"}
+    assert (flushed, there) == ("False", 0)
+    assert log.count("'store_fails'") == 2
+    assert "TAU_LIVE_RL_SPOOL" in log
+    assert (by_hand.returncode, by_hand.stderr.count("\n")) == (1, 1), by_hand.stderr
+    assert "belongs to" in by_hand.stderr
+    assert (shipped["unsent"], different) == (0, [])
+
+
+def test_tenants_of_one_database_may_not_share_a_spool(home: Path, own: Server) -> None:
+    from tau_live.core.addresses import keep
+    from tau_live.store.opening import make_tenant
+
+    base = own.new_database(empty=True)
+    tenants = [make_tenant(keep(base), name) for name in ("a", "b")]
+    first, second = (Host(home, address) for address in tenants)
+    with first.agent("a", 1.0, 30.0) as agent:
+        runs, flushed = agent.runs()
+    with second.agent("b", 1.0, 2.0) as agent:
+        foreign, flushed_too = agent.runs()
+    with closing(open_at(tenants[0])) as hub:
+        different = differences(hub, runs)
+
+    assert (flushed, flushed_too, different) == ("True", "False", [])
+    assert {str(run[2]) for run in foreign} == {"default"}
+    assert stored_in(tenants[1]) == 0
+
+
+def test_a_server_that_has_another_name_gets_what_was_spooled_for_it(
+    home: Path, own: Server
+) -> None:
+    address = own.new_database()
+    with Host(home, address).agent("a", 1.0, 30.0) as agent:
+        runs, _ = agent.runs()
+    own.stop("immediate")
+    with Host(home, address).agent("away", 1.0, 30.0) as agent:
+        spooled, _ = agent.runs()
+    own.start()
+    with Host(home, f"{address}/").agent("b", 1.0, 30.0) as agent:  # the same folder
+        more, flushed = agent.runs()
+    with closing(open_at(address)) as hub:
+        different = differences(hub, [*runs, *spooled, *more])
+
+    assert (flushed, different) == ("True", [])
+
+
+def test_a_new_database_at_the_address_of_another_gets_nothing_of_it(
+    home: Path, own: Server
+) -> None:
+    import psycopg
+
+    address = own.new_database(empty=True)
+    host = Host(home, address)
+    with host.agent("a", 1.0, 30.0) as agent:
+        agent.runs()
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("drop schema public cascade")
+        connection.execute("create schema public")
+    with host.agent("b", 1.0, 2.0) as agent:
+        _, flushed = agent.runs()
+        until(lambda: "an earlier database at this address" in agent.logged())
+        agent.log()
+
+    assert (flushed, stored_in(address)) == ("False", 0)

@@ -16,6 +16,7 @@ from tau_live.store.postgres.connection import PostgresConnection, store_error
 from tau_live.store.postgres.grants import make_roles
 from tau_live.store.postgres.queue import PostgresQueue
 from tau_live.store.postgres.schema import statements
+from tau_live.store.postgres.sealing import STORE_ID
 from tau_live.store.postgres.seals import PostgresSeals
 from tau_live.store.retention import Size
 from tau_live.store.sealing import Sealer, key_in
@@ -76,6 +77,8 @@ select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8
 from pg_control_system()
 """
 """The checkpoint of the control file would tell the timeline of a promoted standby too late."""
+
+DATABASE = "select oid::bigint from pg_database where datname = current_database()"
 
 HISTORY_S = 60.0
 """A failover ends connections; one behind a pooler is noticed in this time."""
@@ -169,6 +172,11 @@ class PostgresStore(Store):
         if keeper not in {None, process} and is_alive(keeper) is not False:
             return False
         return self.leases.acquire(HOUSE, process, ttl_s=ttl_s) > 0
+
+    def id(self) -> str:
+        """Return the id that the database was made with, and its number on its server."""
+        number = self._connection.count(DATABASE)
+        return f"{self._connection.count(STORE_ID)}/{number}"
 
     def history(self) -> str:
         """Return the system identifier of the server, and its timeline; read once a minute."""

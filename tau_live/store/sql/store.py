@@ -189,6 +189,14 @@ class Store(ABC):
         self.leases.acquire(PROCESSES + process, process, ttl_s=ttl_s, report=report)
         return not self.is_shared or self.leases.acquire(HOUSE, process, ttl_s=ttl_s) > 0
 
+    def id(self) -> str:
+        """Return the id that a database was made with, ``/``, and its number on its server.
+
+        A copy of it, or one that was restored, has the same id and another number. Empty for a
+        file.
+        """
+        return ""
+
     def history(self) -> str:
         """Return which history of a database this is, another one after a failover.
 

@@ -743,6 +743,11 @@ OUTBOX: Sequence[str] = (
         hub integer primary key, at real not null, history text not null
     ) strict
     """,
+    """
+    create table if not exists belongs (
+        hub integer primary key, id text not null, address text not null
+    ) strict
+    """,
     *(
         f"create trigger if not exists outbox_{table}_{event} after {event} on {table} "
         f"begin {changed}; end"

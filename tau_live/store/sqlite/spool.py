@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from tau_live.core import fault
+from tau_live.core.errors import SpoolOfOthersError
 from tau_live.core.records import Attempt, Span
 from tau_live.store.records import RolloutCopy, SpoolState
 from tau_live.store.sql.connection import Row, json_of
@@ -52,6 +53,11 @@ insert into heard (hub, at, history) values (1, ?, ?) on conflict (hub) do updat
     at = max(heard.at, excluded.at), history = coalesce(nullif(excluded.history, ''), heard.history)
 """
 
+BELONGS = """
+insert into belongs (hub, id, address) values (1, ?, ?) on conflict (hub) do update set
+    id = coalesce(nullif(excluded.id, ''), belongs.id), address = excluded.address
+"""
+
 WAITING = """
 select count(*) as rollouts, min(coalesce(rollouts.ended_at, rollouts.started_at)) as oldest_at
 from outbox left join rollouts on rollouts.rollout_id = outbox.rollout_id
@@ -85,6 +91,37 @@ class Spool(SqliteStore):
             with connection.begin():
                 for statement in OUTBOX:
                     connection.change(statement)
+
+    def belong_to(self, address: str, *, id_: str) -> None:
+        """Check that this is the spool of a store, whose it becomes if it is nobody's yet.
+
+        Args:
+            address: Where the store is, without secrets.
+            id_: ``Store.id``, wherever the store is; empty while it cannot be asked.
+
+        Raises:
+            SpoolOfOthersError: It is another's.
+        """
+        if not self._belongs_to(address, id_):
+            with self.begin():
+                if not self._belongs_to(address, id_):
+                    self._connection.change(BELONGS, (id_, address))
+
+    def _belongs_to(self, address: str, id_: str) -> bool:
+        """Return whether all that is known of the owner is stored; as ``belong_to``."""
+        owner = self._connection.row("select id, address from belongs")
+        if owner is None:
+            return False
+        are_known = bool(owner["id"] and id_)
+        is_here = owner["address"] == address
+        is_same = are_known and owner["id"] == id_
+        is_restored = are_known and is_here and _origin(owner["id"]) == _origin(id_)
+        may_be = is_here and not are_known
+        if not (is_same or is_restored or may_be):
+            raise SpoolOfOthersError(
+                self.path, str(owner["address"]), wanted=address, unsent=self.state().unsent
+            )
+        return is_here and id_ in {"", owner["id"]}
 
     def copies(self, *, limit: int) -> list[RolloutCopy]:
         """Return the next ended rollouts that are not sent as they are now, the oldest first.
@@ -175,6 +212,11 @@ class Spool(SqliteStore):
             (json_of(ids),),
         )
         return {id_: [*own] for id_, own in groupby(rows, key=itemgetter("rollout_id"))}
+
+
+def _origin(id_: str) -> str:
+    """Return what a database was made with, of its id."""
+    return id_.partition("/")[0]
 
 
 def _attempt(row: Row, rollout_id: str) -> Attempt:
