@@ -120,7 +120,7 @@ class Hub:
         self._failures = 0
         self._ship_failed = self._is_old = self._keeps_house = self._has_beaten = False
         self._requests: list[tuple[Callable[[Store], None] | None, Latch]] = []
-        self._wake, self._over, self._asked = Latch(), Latch(), Latch()
+        self._wake, self._over, self._was_tried = Latch(), Latch(), Latch()
         self._id = ""
         self._until = float("inf")
         self._closing: bool = False
@@ -136,7 +136,7 @@ class Hub:
 
     def known_id(self, timeout_s: float) -> str:
         """Return the id of the hub; empty until it was reached, which the first call waits for."""
-        self._asked.wait(timeout_s)
+        self._was_tried.wait(timeout_s)
         return self._id
 
     def start(self) -> None:
@@ -222,7 +222,7 @@ class Hub:
         if self._hub is None:
             self._hub = self._open_hub()
             self._id = self._hub.id()
-            self._asked.set()
+            self._was_tried.set()
             self._close_spool()  # whose it is, is to be seen again
             self._collector = self._collector_of(self._hub)
             self._stale = frozenset(Topic)
@@ -254,7 +254,7 @@ class Hub:
         hub, self._hub = self._hub, None
         if hub is not None:
             hub.close()
-        self._asked.set()
+        self._was_tried.set()
         wait_s = min(RETRY_S * 2.0 ** min(self._failures, 10), LONGEST_RETRY_S, self._permit_s)
         self._failures += 1
         self._retry_at = time.monotonic() + wait_s * random.uniform(0.5, 1.0)  # noqa: S311

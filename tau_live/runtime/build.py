@@ -41,7 +41,7 @@ def open_spool_of(settings: Settings, path: Path, *, hub_id: str) -> Spool:
     Args:
         settings: The store, and how it is written.
         path: The file of the spool.
-        hub_id: ``Store.id`` of the store; empty while it cannot be asked.
+        hub_id: ``Store.id`` of the store; empty while it cannot be reached.
 
     Raises:
         SpoolOfOthersError: It is another store's.

@@ -586,7 +586,7 @@ class Runtime:
         return store, pipeline
 
     def _open_spool(self, path: Path, hub: "Hub") -> Spool:
-        """Open the spool; one that seems to be another's is asked for once more."""
+        """Open the spool; look again at one that seems to be another's."""
         open_ = partial(open_spool_of, self._placed, path)
         try:
             return self._forks.open(partial(open_, hub_id=hub.known_id(ASK_S)))

@@ -111,6 +111,10 @@ class Agent:
         *runs, flushed = self._lines()
         return [json.loads(text) for text in runs], flushed
 
+    def has_begun(self) -> bool:
+        """Return whether a run of it is over."""
+        return bool(self._lines())
+
     def logged(self) -> str:
         """Return what it has logged so far."""
         return self._log.read_text()
@@ -166,6 +170,7 @@ def test_nothing_is_lost_or_twice_while_the_server_is_away_under_load(
     address = own.new_database()
     host = Host(home, address, TAU_LIVE_RL_PERMIT_S="3", TAU_LIVE_RL_DECIDE_DEADLINE_MS="1000")
     with host.agent("a", 14.0, 60.0) as first, host.agent("b", 14.0, 60.0) as second:
+        until(lambda: first.has_begun() and second.has_begun())
         pause(3.0)
         own.stop("immediate")
         pause(6.0)
@@ -257,7 +262,8 @@ def test_a_full_spool_drops_whole_runs_and_counts_them(home: Path, own: Server) 
         dropped = hub.counters.counts()["runs_not_recorded_while_spool_full"]
 
     print(f"{len(runs)} runs: {len(stored)} stored, {dropped} dropped")
-    assert (flushed, different, log.count("'spool_full'")) == ("True", [], 1)
+    assert (flushed, different) == ("True", [])
+    assert 1 <= log.count("'spool_full'") <= 2  # once more if it is filled faster than sent
     assert len(runs) == len(stored) + dropped
     assert dropped > 50
     assert later[-1][0] in stored

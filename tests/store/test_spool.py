@@ -34,8 +34,8 @@ def spool(path: Path) -> Iterator[Spool]:
     [
         pytest.param((HERE, "1"), (HERE, "1"), id="the same"),
         pytest.param((HERE, "1"), (THERE, "1"), id="the server has another name"),
-        pytest.param((HERE, "1"), (HERE, ""), id="it cannot be asked"),
-        pytest.param((HERE, ""), (HERE, "1"), id="it could not be asked before"),
+        pytest.param((HERE, "1"), (HERE, ""), id="it cannot be reached"),
+        pytest.param((HERE, ""), (HERE, "1"), id="it could not be reached before"),
         pytest.param((HERE, "1/1"), (HERE, "1/2"), id="it was restored"),
     ],
 )
@@ -53,8 +53,8 @@ def test_a_spool_is_opened_for_its_own_store(
         pytest.param((HERE, "1"), (THERE, "2"), id="another"),
         pytest.param((HERE, "1"), (HERE, "2"), id="another at its address"),
         pytest.param((HERE, "1/1"), (THERE, "1/2"), id="a copy of it"),
-        pytest.param((HERE, "1"), (THERE, ""), id="it cannot be asked"),
-        pytest.param((HERE, ""), (THERE, "2"), id="it could not be asked before"),
+        pytest.param((HERE, "1"), (THERE, ""), id="it cannot be reached"),
+        pytest.param((HERE, ""), (THERE, "2"), id="it could not be reached before"),
     ],
 )
 def test_a_spool_of_another_store_is_refused_with_what_to_do(
@@ -73,7 +73,7 @@ def test_a_spool_of_another_store_is_refused_with_what_to_do(
     assert "tau-live ship" in caught.value.todo
 
 
-def test_a_store_is_known_by_its_id_once_it_was_asked(spool: Spool) -> None:
+def test_a_store_is_known_by_its_id_once_it_was_reached(spool: Spool) -> None:
     spool.belong_to(HERE, id_="")
     spool.belong_to(HERE, id_="1")
     spool.belong_to(THERE, id_="1")

@@ -97,7 +97,7 @@ class Spool(SqliteStore):
 
         Args:
             address: Where the store is, without secrets.
-            id_: ``Store.id``, wherever the store is; empty while it cannot be asked.
+            id_: ``Store.id``, wherever the store is; empty while it cannot be reached.
 
         Raises:
             SpoolOfOthersError: It is another's.
