@@ -208,7 +208,7 @@ EXACT: Mapping[str, object] = {
         f"store cost:{name}_per_rollout": ["number", "null"]
         for name in ("rows", "bytes", "log_bytes", "processor_s", "tables.*.bytes")
     },
-    **{f"store migrate:{name}": "integer" for name in ("before", "after")},
+    **{f"store migrate:{name}": "integer" for name in ("before", "after", "contracted[]")},
     **{f"store copy:{name}": "string" for name in ("from", "to")},
 }
 """What the name of a key alone does not tell; by its path, or the command and its path."""

@@ -1137,6 +1137,7 @@ KEYS: Mapping[str, Keys] = {
         "store": "the store",
         "before": "the version of its schema before",
         "after": "the version of its schema now",
+        "contracted[]": "versions before which hosts are refused from now on, with --contract",
     },
     "store check": {
         "worst": "the worst result: ok, warn or fail",

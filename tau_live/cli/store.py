@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ from tau_live.core.addresses import address_in
 from tau_live.core.errors import StoreUnavailableError
 from tau_live.core.records import AuditEntry
 from tau_live.operate.status import attached_processes
+from tau_live.record.heartbeats import check_unneeded
 from tau_live.store.copying import copy as copy_store
 from tau_live.store.copying import count_rows
 from tau_live.store.opening import make_tenant, open_at
@@ -84,24 +86,42 @@ def create(
     epilog=epilog("store migrate", "tau-live store migrate postgresql://owner@db.example/tau"),
 )
 @address_argument
+@click.option(
+    "--contract", is_flag=True,
+    help="Then take away what only hosts of earlier versions need, and refuse those from then on.",
+)  # fmt: skip
 @store_option
 @json_option
-def migrate(address: Path | None, path: Path | None, *, as_json: bool) -> None:
+def migrate(address: Path | None, path: Path | None, *, contract: bool, as_json: bool) -> None:
     """Bring the store ADDRESS to the schema of this version.
 
     A file is brought there by whoever opens it next; a database by its owner with this command
     alone, while hosts go on, before they are upgraded. It waits two seconds for a lock, five
     times; what it has not reached then, it reaches when it is called again.
+
+    A migration of a database only adds. Once all hosts are upgraded, call it with --contract; that
+    is refused while a host which knows only an earlier schema was seen in the last hour.
     """
     settings = settings_of(address or path, changes=True)
     if not settings.store.exists():
         raise StoreUnavailableError(f"no store at {settings.store}")
     before, after = migrate_store(settings.store, key_file=settings.audit_key_file)
+    contracted: list[int] = []
+    if contract:
+        with closing(open_at(settings.store, key_file=settings.audit_key_file)) as whole:
+            contracted = whole.contract(partial(check_unneeded, whole))
     if as_json:
-        print_json({"store": str(settings.store), "before": before, "after": after})
-    else:
-        was = f"; it had {before}" if before != after else ""
-        click.echo(f"the store has schema {after}{was}")
+        print_json(
+            {
+                "store": str(settings.store), "before": before, "after": after,
+                "contracted": contracted,
+            }
+        )  # fmt: skip
+        return
+    was = f"; it had {before}" if before != after else ""
+    click.echo(f"the store has schema {after}{was}")
+    for version in contracted:
+        click.echo(f"what only hosts before schema {version} need is gone")
 
 
 @store.command(

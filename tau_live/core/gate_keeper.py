@@ -119,6 +119,8 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
         reason: Why it holds by itself; ``None`` if it does not.
         detail: The last error, in words.
         since: Epoch seconds, UTC, by its own clock, since when it does.
+        schema: The newest version of the schema that it knows; those that do not say so know the
+            first.
     """
 
     revision: int | None
@@ -127,6 +129,7 @@ class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     detail: str | None = None
     since: float = 0.0
+    schema: int = 1
 
 
 class GateStore(Protocol):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tau_live.core.errors import StoreError, suppress
+from tau_live.core.errors import StoreBusyError, StoreError, suppress
 from tau_live.core.gate_keeper import GateKeeper, ProcessReport, hold_stored
 from tau_live.core.processes import HOUSE, PROCESSES, is_alive, machine_of
 from tau_live.store.roles import Leases, Store
@@ -26,6 +26,12 @@ KEPT_S = 86_400.0
 
 FEWEST, SHARE = 2, 0.1
 """So many hosts, and at least this share of those seen, hold all when they hold for one reason."""
+
+NEEDED_S = 3_600.0
+"""How long what a process of an earlier version needs is kept after it was last seen."""
+
+SEEN = "seen:"
+"""Prefix of the leases that say who was seen last that sends no heartbeat, or no more."""
 
 _RESETS_READ = 100
 
@@ -106,10 +112,12 @@ class Heart:
     def leave(self, store: Store) -> None:
         """Release the leases of this process; its failures are kept for who replaces it."""
         report = self._gate.report()
+        if store.is_ahead():  # the next that is started here may be of the same version
+            note_seen(store, machine_of(self._owner), self._owner, report)
         if store.is_shared and (report.streaks or report.reason is not None):
             left = msgspec.structs.replace(report, revision=None)
             store.leases.acquire(
-                PROCESSES + self._owner, self._owner, ttl_s=0.0, report=_text_of(left)
+                PROCESSES + self._owner, self._owner, ttl_s=0.0, report=_text_of(left, store)
             )
             store.leases.release(HOUSE, self._owner)
         else:
@@ -121,7 +129,7 @@ def beat(store: Store, owner: str, report: ProcessReport | None = None) -> bool:
 
     Whoever does seals the ends of all chains of seals, once a minute.
     """
-    text = None if report is None else _text_of(report)
+    text = None if report is None else _text_of(report, store)
     keeps_house = store.beat(owner, ttl_s=HEARTBEAT_TTL_S, report=text)
     if keeps_house and store.is_shared:
         store.seals.keep_heads()
@@ -134,11 +142,42 @@ def leave(store: Store, owner: str) -> None:
         store.leases.release(name, owner)
 
 
-def heartbeats(leases: Leases, *, within_s: float) -> list[Heartbeat]:
+def note_seen(store: Store, name: str, owner: str, report: ProcessReport) -> None:
+    """Record under a name that a process was seen which sends no heartbeat, or no more."""
+    text = _text_of(report, store)
+    store.leases.acquire(SEEN + name, owner, ttl_s=HEARTBEAT_TTL_S, report=text)
+
+
+def check_unneeded(store: Store, version: int) -> None:
+    """Check that nobody was seen lately who needs what versions before one have.
+
+    Raises:
+        StoreBusyError: These processes were.
+    """
+    seen = [
+        each
+        for prefix in (PROCESSES, SEEN)
+        for each in heartbeats(store.leases, within_s=NEEDED_S, prefix=prefix)
+        if each.report.schema < version
+    ]
+    if seen:
+        newest = {each.process: each for each in sorted(seen, key=lambda each: -each.ago_s)}
+        shown = [
+            f"{each.process} (schema {each.report.schema}, {max(0.0, each.ago_s):.0f} s ago)"
+            for each in newest.values()
+        ]
+        raise StoreBusyError(
+            f"what only hosts before schema {version} need is kept: such hosts were seen in the "
+            f"last hour: {', '.join(shown)}; upgrade them, and call this an hour after the last "
+            "of them was seen"
+        )
+
+
+def heartbeats(leases: Leases, *, within_s: float, prefix: str = PROCESSES) -> list[Heartbeat]:
     """Return the last heartbeat of each process of a fleet, of the last so many seconds."""
     return [
         Heartbeat(lease.holder, ago_s, report)
-        for lease in leases.all(PROCESSES)
+        for lease in leases.all(prefix)
         if (ago_s := HEARTBEAT_TTL_S - lease.left_s) <= within_s
         and (report := _report_in(lease.report)) is not None
     ]
@@ -183,7 +222,7 @@ def hold_all(store: Store, *, limit: int, who: str) -> bool:
 
 def forget_dead(leases: Leases) -> None:
     """Delete the leases of processes that have not been seen for a day."""
-    for lease in leases.all(PROCESSES):
+    for lease in [*leases.all(PROCESSES), *leases.all(SEEN)]:
         if lease.left_s < -KEPT_S:
             leases.release(lease.name, lease.holder)
 
@@ -216,8 +255,8 @@ def unaware(beats: Sequence[Heartbeat], revision: int) -> list[Heartbeat]:
     ]
 
 
-def _text_of(report: ProcessReport) -> str:
-    return msgspec.json.encode(report).decode()
+def _text_of(report: ProcessReport, store: Store) -> str:
+    return msgspec.json.encode(msgspec.structs.replace(report, schema=store.schema)).decode()
 
 
 def _report_in(text: str | None) -> ProcessReport | None:

@@ -29,7 +29,7 @@ from tau_live.operate.alerts import Alerts
 from tau_live.operate.status import publish, status_file, status_of
 from tau_live.operate.stops import kill_file, now_killed
 from tau_live.record.collector import Collector
-from tau_live.record.heartbeats import HEARTBEAT_S, hold_all
+from tau_live.record.heartbeats import HEARTBEAT_S, hold_all, note_seen
 from tau_live.record.rewards import Rewarding
 from tau_live.record.shutdown import take_in_losses
 from tau_live.record.trouble import Trouble
@@ -79,13 +79,15 @@ class _Learning:
     def refresh_gate(self) -> None:
         """Write pending steps of the gate, and take over what other processes wrote.
 
-        Also let it hold if too many hosts of a fleet do, which the logins of agents may not.
+        Also let it hold if too many hosts of a fleet do, which the logins of agents may not, and
+        let others see that this process is there.
         """
         self._trouble.check_learner_room()
         self.gate.refresh(self._store.gate)
         if self._store.is_shared and time.monotonic() - self._counted_at >= HEARTBEAT_S:
             self._counted_at = time.monotonic()
             with suppress(StoreError):
+                note_seen(self._store, self._owner, self._owner, self.gate.report())
                 hold_all(self._store, limit=self._limit, who=self._owner)
 
     def run_next(self) -> UpdateResult | None:

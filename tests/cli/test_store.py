@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.gate_keeper import ProcessReport
+from tau_live.record.heartbeats import beat
 from tau_live.store.lean import SCHEMA_VERSION
 from tau_live.store.opening import open_at
 from tests.cli.conftest import Read, Run
@@ -175,6 +178,38 @@ def test_a_database_is_migrated_by_command_alone(
     assert (done["before"], done["after"]) == (1, 2)
     with closing(open_at(address, read_only=True)) as store:
         assert store.connection.rows("select more from rollouts") == []
+
+
+@needs_postgres
+def test_what_only_older_hosts_need_goes_once_none_was_seen_for_an_hour(
+    read: Read, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    from tau_live.store.postgres import schema
+
+    address = server().new_database()
+    with closing(open_at(address)) as store:
+        beat(store, "elsewhere:1:1", ProcessReport(revision=0))
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: ["alter table rollouts add column more text"]})
+    monkeypatch.setattr(schema, "CONTRACTIONS", {2: ["alter table rollouts drop column more"]})
+    monkeypatch.setattr(schema, "VERSION", 2)
+
+    added = read("store", "migrate", address)
+    refused = run("store", "migrate", address, "--contract")
+    with psycopg.connect(address) as connection:
+        connection.execute("update leases set expires_at = expires_at - 3600")
+    done = read("store", "migrate", address, "--contract")
+    again = run("store", "migrate", address, "--contract")
+
+    assert isinstance(added, dict)
+    assert isinstance(done, dict)
+    assert (added["contracted"], done["contracted"], done["before"]) == ([], [2], 2)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1)
+    assert "elsewhere:1:1 (schema 1, 0 s ago)" in refused.stderr, refused.stderr
+    assert again.stdout == "the store has schema 2\n"
+    with pytest.raises(StoreUnavailableError), closing(open_at(address)) as store:
+        store.connection.rows("select more from rollouts")
 
 
 @needs_postgres

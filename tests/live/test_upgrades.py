@@ -6,16 +6,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
-from tau_live.core.errors import StoreVersionError
+from tau_live.core.errors import StoreBusyError, StoreError, StoreVersionError
 from tau_live.core.records import RolloutQuery
+from tau_live.record.heartbeats import check_unneeded
 from tau_live.store.opening import migrate, open_at
 from tests.bench.fleet import store_live
-from tests.live.running import environ, go, line
+from tests.live.fleet import started as started_agent
+from tests.live.running import environ, go, line, until
 from tests.postgres import needs_postgres, server
 
 pytestmark = [needs_postgres, pytest.mark.slow]
@@ -34,6 +37,29 @@ MIGRATIONS = {
     ],
 }
 """What a version adds, and an index of it."""
+
+CONTRACTIONS = {3: ["drop table notes", "alter table decisions drop column note"]}
+"""What hosts of the second version need, and those of the third do not."""
+
+AGENT = """
+import sys
+from tau_live.store.postgres import schema
+schema.VERSION = int(sys.argv[1])
+import tau_live
+
+with tau_live.run("answer"):
+    pass
+print(tau_live.flush(30.0), flush=True)
+sys.stdin.readline()
+"""
+
+LEARN = """
+import runpy, sys
+from tau_live.store.postgres import schema
+schema.VERSION = int(sys.argv.pop())
+sys.argv += ["learn"]
+runpy.run_module("tau_live.cli", run_name="__main__")
+"""
 
 HOST = """
 import json, sys, time
@@ -269,3 +295,123 @@ def test_a_host_takes_what_adds_and_refuses_what_takes_away(
         return
     with pytest.raises(StoreVersionError, match=refusal):
         open_at(address)
+
+
+@pytest.fixture
+def upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newer: None) -> str:
+    """Return the address of a database of the first version, in a process of the third."""
+    from tau_live.store.postgres import schema
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(schema, "CONTRACTIONS", CONTRACTIONS)
+    with first_version(monkeypatch):
+        return server().new_database()
+
+
+def contract(address: str) -> list[int]:
+    """Take away what only earlier versions need, from a database that is migrated before."""
+    from tau_live.core.addresses import keep
+
+    migrate(keep(address), key_file=None)
+    with closing(open_at(address)) as store:
+        return store.contract(partial(check_unneeded, store))
+
+
+def oldest_and_notes(address: str) -> tuple[int, bool]:
+    """Return the oldest version that hosts may know, and whether what it needs is there."""
+    import psycopg
+
+    with psycopg.connect(address) as connection:
+        found = connection.execute(
+            "select oldest, to_regclass('notes') is not null from schema_version"
+        ).fetchone()
+    assert found is not None
+    return found[0], found[1]
+
+
+def let_pass(address: str, seconds: float) -> None:
+    """Let all processes have been seen longer ago."""
+    import psycopg
+
+    with psycopg.connect(address) as connection:
+        connection.execute("update leases set expires_at = expires_at - %s", (seconds,))
+
+
+def test_nothing_is_taken_away_while_an_older_host_was_seen_in_the_last_hour(
+    upgraded: str,
+) -> None:
+    refusals = []
+    with started_agent(AGENT, upgraded, 1) as old:
+        assert line(old) == "True"
+        with pytest.raises(StoreBusyError, match=r"schema 1, \d+ s ago") as caught:
+            contract(upgraded)
+        refusals.append(str(caught.value))
+        go(old)
+        assert old.wait(60.0) == 0
+    for seconds in (0.0, 3_500.0):  # it has left; the next may be started at any time
+        let_pass(upgraded, seconds)
+        with pytest.raises(StoreBusyError, match="such hosts were seen") as caught:
+            contract(upgraded)
+        refusals.append(str(caught.value))
+    before = oldest_and_notes(upgraded)
+    with started_agent(AGENT, upgraded, 3) as new:
+        assert line(new) == "True"
+        let_pass(upgraded, 100.0)
+        done, again = contract(upgraded), contract(upgraded)
+        go(new)
+        assert new.wait(60.0) == 0
+
+    assert all(f":{old.pid}:" in refusal for refusal in refusals), refusals
+    assert (before, done, again) == ((1, True), [3], [])
+    assert oldest_and_notes(upgraded) == (3, False)
+
+
+def test_who_was_shut_out_is_refused_and_hurts_no_agent(
+    upgraded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = contract(upgraded)
+    with first_version(monkeypatch), pytest.raises(StoreVersionError, match="install a newer"):
+        open_at(upgraded)
+    with started_agent(AGENT, upgraded, 1) as old:
+        assert line(old) == "False"
+        go(old)
+
+        assert old.wait(60.0) == 0
+    with closing(open_at(upgraded)) as store:
+        store_live(store, ["new"])
+    assert done == [3]
+
+
+def test_a_learner_that_is_older_counts_as_a_host(upgraded: str) -> None:
+    with started_agent(LEARN, upgraded, 1) as learner:
+        try:
+            until(lambda: _is_seen(upgraded))
+        finally:
+            learner.kill()
+    with pytest.raises(StoreBusyError, match=f":{learner.pid}:"):
+        contract(upgraded)
+    let_pass(upgraded, 3_700.0)
+    assert contract(upgraded) == [3]
+
+
+def _is_seen(address: str) -> bool:
+    import psycopg
+
+    with psycopg.connect(address) as connection:
+        found = connection.execute("select 1 from leases where name like 'seen:%'")
+        return found.fetchone() is not None
+
+
+def test_what_cannot_be_taken_away_whole_stays_whole(
+    upgraded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tau_live.store.postgres import schema
+
+    with monkeypatch.context() as broken:
+        broken.setattr(schema, "CONTRACTIONS", {3: [*CONTRACTIONS[3], "select 1 / 0"]})
+        with pytest.raises(StoreError, match="division by zero"):
+            contract(upgraded)
+    left = oldest_and_notes(upgraded)
+
+    assert left == (1, True)
+    assert contract(upgraded) == [3]

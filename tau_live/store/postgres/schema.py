@@ -20,10 +20,17 @@ from tau_live.store.sqlite.schema import WHOLE_SCHEMA
 MIGRATIONS: Mapping[int, Sequence[str]] = {}
 """The statements that make each version after the first from the one before it.
 
-One that was released is never edited. They only add, so that hosts of the version before go on; one
-that takes something away sets ``oldest``, too. An index is a version of its own, made beside
-writers: ``drop index concurrently if exists``, which removes what a broken attempt has left, and
-``create index concurrently``. What a batch calls (``number_rows``) is added with other parameters.
+One that was released is never edited. They only add, so that hosts of the version before go on;
+``CONTRACTIONS`` take away. An index is a version of its own, made beside writers: ``drop index
+concurrently if exists``, which removes what a broken attempt has left, and ``create index
+concurrently``. What a batch calls (``number_rows``) is added with other parameters.
+"""
+
+CONTRACTIONS: Mapping[int, Sequence[str]] = {}
+"""The statements that take away what only hosts of the versions before one need, by that version.
+
+They are one transaction, and shut such hosts out (``oldest``). A schema that is made anew has
+nothing of it.
 """
 
 VERSION = 1 + len(MIGRATIONS)

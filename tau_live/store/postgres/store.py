@@ -1,9 +1,11 @@
 """A store in a PostgreSQL database, which processes of many machines share."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import psycopg
 
@@ -25,6 +27,8 @@ from tau_live.store.sql.connection import OLDER, UNFINISHED
 from tau_live.store.sql.retention import Retention
 from tau_live.store.sql.store import Store
 
+T = TypeVar("T")
+
 LOCK_TIMEOUT = "2s"
 """How long a migration waits for a lock: whoever comes after it waits with it."""
 
@@ -35,6 +39,8 @@ PAUSE_S = 0.5
 
 BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 """Errors of a migration that is tried again."""
+
+SHUT_OUT = "update schema_version set oldest = %s where oldest < %s"
 
 ADVANCE = "update schema_version set version = %s where version = %s"
 
@@ -178,6 +184,23 @@ class PostgresStore(Store):
         number = self._connection.count(DATABASE)
         return f"{self._connection.count(STORE_ID)}/{number}"
 
+    @property
+    def schema(self) -> int:
+        """The newest version of the schema that this process knows."""
+        return schema.VERSION
+
+    def is_ahead(self) -> bool:
+        """Return whether the database has a newer schema than this process knows."""
+        return self._connection.version() > schema.VERSION
+
+    def contract(self, check: Callable[[int], None]) -> list[int]:
+        """Take away what only hosts of earlier versions need; see ``Store.contract``."""
+        return [
+            number
+            for number in sorted(schema.CONTRACTIONS)
+            if _try(self._connection, partial(_contract, self._connection, number, check))
+        ]
+
     def history(self) -> str:
         """Return the system identifier of the server, and its timeline; read once a minute."""
         if time.monotonic() - self._history_at >= HISTORY_S:
@@ -247,16 +270,23 @@ def migrate(connection: PostgresConnection) -> None:
         StoreVersionError: It is a newer version's, or that of a copy that is not whole yet.
     """
     _make(connection, newest=False)
+    for number in range(connection.version() + 1, schema.VERSION + 1):
+        _try(connection, partial(_advance, connection, number))
+
+
+def _try(connection: PostgresConnection, step: Callable[[], T]) -> T:
+    """Do a step that needs locks, and return what it returns; again if it did not get them.
+
+    Raises:
+        StoreBusyError: Others kept a lock for too long, each time.
+    """
     try:
-        for number in range(connection.version() + 1, schema.VERSION + 1):
-            for is_last in [*[False] * (TRIES - 1), True]:
-                try:
-                    _advance(connection, number)
-                    break
-                except BUSY:
-                    if is_last:
-                        raise
-                    time.sleep(PAUSE_S)
+        for _ in range(TRIES - 1):
+            try:
+                return step()
+            except BUSY:
+                time.sleep(PAUSE_S)
+        return step()
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
 
@@ -277,6 +307,24 @@ def _advance(connection: PostgresConnection, number: int) -> None:
         if raw.execute(ADVANCE, (number, number - 1)).rowcount:
             for statement in needed:
                 raw.execute(statement)
+
+
+def _contract(connection: PostgresConnection, number: int, check: Callable[[int], None]) -> bool:
+    """Take away what only hosts before a version need, unless that was done.
+
+    Raises:
+        psycopg.Error: It failed; nothing was taken away.
+    """
+    raw = connection.raw
+    with raw.transaction():
+        raw.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+        raw.execute("lock table turns in share row exclusive mode")  # as a migration does
+        is_due = raw.execute(SHUT_OUT, (number, number)).rowcount > 0
+        if is_due:
+            check(number)
+            for statement in schema.CONTRACTIONS[number]:
+                raw.execute(statement)
+    return is_due
 
 
 def _is_made(connection: PostgresConnection) -> bool:

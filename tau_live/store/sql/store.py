@@ -189,6 +189,32 @@ class Store(ABC):
         self.leases.acquire(PROCESSES + process, process, ttl_s=ttl_s, report=report)
         return not self.is_shared or self.leases.acquire(HOUSE, process, ttl_s=ttl_s) > 0
 
+    @property
+    def schema(self) -> int:
+        """The newest version of a database's schema that this process knows; 0 for a file."""
+        return 0
+
+    def is_ahead(self) -> bool:
+        """Return whether a database has a newer schema than this process knows."""
+        return False
+
+    def contract(self, check: Callable[[int], None]) -> list[int]:  # noqa: ARG002  # of a database
+        """Take away what only hosts of earlier versions of the schema need, and shut those out.
+
+        A file is migrated as a whole: there is nothing.
+
+        Args:
+            check: Called with each version of which that is so, before anything is taken away for
+                it; raises if a host that knows an earlier one alone may still be there.
+
+        Returns:
+            Those versions.
+
+        Raises:
+            StoreBusyError: Others kept a lock for too long, each time.
+        """
+        return []
+
     def id(self) -> str:
         """Return the id that a database was made with, ``/``, and its number on its server.
 
