@@ -55,6 +55,9 @@ DEFAULT_QUEUE = "default"
 
 ID_CHARS = 1_000
 
+LOT = 16
+"""How many rollouts a lot has at most, unless its worker wants another number."""
+
 POLL_S = 0.01
 """Seconds between two checks for other processes' writes while waiting; one takes 2 us."""
 
@@ -92,6 +95,10 @@ where seq = (
     )
 )
 returning *, (select position from queue where rollout_seq = seq) as position
+"""
+
+TAKE_OUT = """
+delete from queue where rollout_seq in (select value from json_each(:seqs))
 """
 
 REPEATED = """
@@ -243,27 +250,48 @@ class Queue:
         in no queue. Registers an unknown worker as one of this process; without one, the attempt
         is that of the worker whose heartbeat comes first.
         """
+        return next(iter(self.claim_lot(worker_id, limit=1, at=at, queues=queues)), None)
+
+    def claim_lot(
+        self,
+        worker_id: str | None,
+        *,
+        limit: int = LOT,
+        at: float | None = None,
+        queues: Collection[str] = (DEFAULT_QUEUE,),
+    ) -> list[Claim]:
+        """Take the oldest rollouts that wait in one of the queues, as ``claim`` takes one.
+
+        In one transaction, which for a worker of short tasks costs little more than one claim.
+        """
         at = self._connection.now() if at is None else at
         names = [queues] if isinstance(queues, str) else [*queues]
         wanted: dict[str, Value] = {"worker_id": worker_id, "at": at, "queues": json_of(names)}
         dead = self._dead_owners() if self._is_time_to_look() else []
         if not dead and self._connection.count(NOTHING_NEW, wanted):
-            return None
-        claim = None if dead else self._claim_beside(wanted, names, at=at)
-        if claim is not None:
-            return claim
+            return []
+        claims = [] if dead else self._claim_beside(wanted, names, at=at, limit=limit)
+        if claims:
+            return claims
         after = 0
-        while True:
-            try:
-                with self._connection.begin():
-                    self._end_overdue(dead, now=at)
-                    row = self._take({**wanted, "after": after}, at=at)
-                    if row is None:
-                        return None
-                    after = row["position"]
-                    return self._claim_of(row, at=at)
-            except OddRowError as error:  # its claim is undone
-                report(error)
+        with self._connection.begin():
+            self._end_overdue(dead, now=at)
+            while len(claims) < limit:
+                try:
+                    with self._connection.begin():
+                        row = self._connection.row(CLAIM, {**wanted, "after": after})
+                        if row is None:
+                            break
+                        after = row["position"]
+                        self._take_out([row])
+                        claims += self._begin_attempts([rollout_of(row)], at=at, claimed_at=at)
+                except OddRowError as error:  # its claim is undone
+                    report(error)
+            if worker_id is not None and not claims:
+                owner = this_process()
+                touch_worker(self._connection, worker_id, at=at, owner=owner, claimed_at=at)
+                set_worker(self._connection, worker_id, WorkerStatus.IDLE, at=at)
+        return claims
 
     def _claim_beside(
         self,
@@ -271,33 +299,16 @@ class Queue:
         names: Sequence[str],  # noqa: ARG002
         *,
         at: float,  # noqa: ARG002
-    ) -> Claim | None:
-        """Take a rollout while others take some, where they need not wait for each other."""
-        return None
+        limit: int,  # noqa: ARG002
+    ) -> list[Claim]:
+        """Take rollouts while others take some, where they need not wait for each other."""
+        return []
 
-    def _claim_of(self, row: Row, *, at: float) -> Claim:
-        """Begin the attempt of a rollout that was taken. Raises: OddRowError."""
-        rollout = rollout_of(row)
-        attempt = self._begin_attempt(
-            rollout, rollout.attempt_count, rollout.worker_id, at=at, claimed_at=at
-        )
-        return Claim(rollout, attempt, self)
-
-    def _take(self, wanted: dict[str, Value], *, at: float) -> Row | None:
-        """Take the first rollout that may be claimed out of its queue."""
-        worker_id = wanted["worker_id"]
-        row = self._connection.row(CLAIM, wanted)
-        if row is not None:
-            self._take_out(row)
-        elif isinstance(worker_id, str):
-            touch_worker(self._connection, worker_id, at=at, owner=this_process(), claimed_at=at)
-            set_worker(self._connection, worker_id, WorkerStatus.IDLE, at=at)
-        return row
-
-    def _take_out(self, row: Row) -> None:
-        """Take a rollout that is claimed out of its queue."""
+    def _take_out(self, rows: Sequence[Row]) -> None:
+        """Take rollouts that are claimed out of their queue."""
         fault.point("queue.claimed")
-        self._connection.change("delete from queue where rollout_seq = ?", (row["seq"],))
+        seqs = json_of([row["seq"] for row in rows])
+        self._connection.change(TAKE_OUT, {"seqs": seqs})
 
     def begin(self, rollout: Rollout, worker_id: str | None, *, at: float | None = None) -> Claim:
         """Store a rollout that its worker begins at once, without waiting in its queue.
@@ -307,8 +318,8 @@ class Queue:
         at = self._connection.now() if at is None else at
         with self._connection.begin():
             stored = self._insert(rollout, RolloutStatus.PREPARING, worker_id=worker_id, at=at)
-            attempt = self._begin_attempt(stored, 1, worker_id, at=at)
-        return Claim(stored, attempt, self)
+            [claim] = self._begin_attempts([stored], at=at)
+        return claim
 
     def retry(self, rollout_id: str, worker_id: str | None, *, at: float | None = None) -> Claim:
         """Begin another attempt by hand, whatever its config allows.
@@ -330,8 +341,8 @@ class Queue:
                 "update rollouts set attempt_count = ?, worker_id = ? where seq = ?",
                 (number, worker_id, rollout.seq),
             )
-            attempt = self._begin_attempt(rollout, number, worker_id, at=at)
-            return Claim(self._rollouts.rollout(rollout_id), attempt, self)
+            [claim] = self._begin_attempts([self._rollouts.rollout(rollout_id)], at=at)
+            return claim
 
     def heartbeat(
         self, worker_id: str, rollout_id: str, number: int, *, at: float | None = None
@@ -661,36 +672,28 @@ class Queue:
         except OddRowError as error:  # else nobody could read it
             raise ValueError(f"{error.column} is malformed: {error.problem}") from error
 
-    def _begin_attempt(
-        self,
-        rollout: Rollout,
-        number: int,
-        worker_id: str | None,
-        *,
-        at: float,
-        claimed_at: float | None = None,
-    ) -> Attempt:
-        attempt = Attempt(
-            rollout_id=rollout.rollout_id,
-            number=number,
-            status=AttemptStatus.PREPARING,
-            execution=f"{rollout.rollout_id}/{number}",
-            worker_id=worker_id,
-            started_at=at,
-            last_heartbeat_at=at,
-            owner=this_process(),
+    def _begin_attempts(
+        self, rollouts: Sequence[Rollout], *, at: float, claimed_at: float | None = None
+    ) -> list[Claim]:
+        """Begin the newest attempt of rollouts of one worker."""
+        claims = [Claim(rollout, _attempt_of(rollout, at=at), self) for rollout in rollouts]
+        self._connection.insert(
+            WRITE_ATTEMPT,
+            [
+                values_of_attempt(claim.attempt, claim.rollout.seq, claim.rollout.config)
+                for claim in claims
+            ],
         )
-        values = values_of_attempt(attempt, rollout.seq, rollout.config)
-        self._connection.change(WRITE_ATTEMPT, values)
-        if worker_id is not None:
+        last = claims[-1].attempt
+        if last.worker_id is not None:
             touch_worker(
-                self._connection, worker_id, at=at, owner=this_process(), claimed_at=claimed_at
+                self._connection, last.worker_id, at=at, owner=last.owner, claimed_at=claimed_at
             )
             set_worker(
-                self._connection, worker_id, WorkerStatus.BUSY,
-                active=(rollout.rollout_id, number), at=at,
+                self._connection, last.worker_id, WorkerStatus.BUSY,
+                active=(last.rollout_id, last.number), at=at,
             )  # fmt: skip
-        return attempt
+        return claims
 
     def _expire(
         self, rollout_id: str, number: int, status: AttemptStatus, *, at: float, error: str
@@ -701,6 +704,20 @@ class Queue:
             attempt = batch.attempt(rollout_id, number)
             if attempt.status not in ATTEMPT_ENDS:
                 self._end(batch, attempt, status, at=at, error=error)
+
+
+def _attempt_of(rollout: Rollout, *, at: float) -> Attempt:
+    """Return the newest attempt of a rollout, which its worker begins now."""
+    return Attempt(
+        rollout_id=rollout.rollout_id,
+        number=rollout.attempt_count,
+        status=AttemptStatus.PREPARING,
+        execution=f"{rollout.rollout_id}/{rollout.attempt_count}",
+        worker_id=rollout.worker_id,
+        started_at=at,
+        last_heartbeat_at=at,
+        owner=this_process(),
+    )
 
 
 def _check_end(status: AttemptStatus, retry_after_s: float | None) -> None:
