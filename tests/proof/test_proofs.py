@@ -5,9 +5,16 @@ import pytest
 from tests.proof.figures import Figure, Tier
 from tests.proof.report import names, proven
 
+TIMED = frozenset({"hosts", "orders", "queue"})
+"""Proofs of how long something takes."""
+
+PROOFS = [
+    pytest.param(name, marks=[pytest.mark.timed] if name in TIMED else []) for name in names()
+]
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", PROOFS)
 def test_a_proof_holds(name: str) -> None:
     result = proven(name, Tier.QUICK, lambda _done, _of: None)
 
