@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
@@ -62,7 +62,8 @@ class Server:
 
     port = 5432
 
-    def __init__(self, *, in_memory: bool = False) -> None:
+    def __init__(self, *, in_memory: bool = False, connections: int = 200) -> None:
+        self._connections = connections
         parent = MEMORY if in_memory else Path("/tmp")
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir=parent))  # sockets have short paths
         self.data = self.folder / "data"
@@ -75,7 +76,8 @@ class Server:
 
     def start(self, listen: str = "") -> None:
         """Start it, and wait until it answers."""
-        options = f"-k {self.folder} -c listen_addresses={listen} -c max_connections=200"
+        options = f"-k {self.folder} -c listen_addresses={listen}"
+        options += f" -c max_connections={self._connections}"
         log = str(self.folder / "log")
         self.run("pg_ctl", "start", "--wait", "--log", log, "--options", options)
 
@@ -111,15 +113,29 @@ class Server:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        main = int((self.data / "postmaster.pid").read_text().split()[0])
+        for folder in self._processes():
+            with suppress(OSError):
+                os.kill(int(folder.name), number)
+
+    def _processes(self) -> Iterator[Path]:
+        """Yield what the kernel says of each of its processes, the main one first."""
+        main = (self.data / "postmaster.pid").read_text().split()[0]
+        yield Path("/proc") / main
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
-                pid, parent = (
-                    int(stat.parent.name),
-                    int(stat.read_text().rpartition(")")[2].split()[1]),
-                )
-                if main in {pid, parent}:
-                    os.kill(pid, number)
+                if stat.read_text().rpartition(")")[2].split()[1] == main:
+                    yield stat.parent
+
+    def processor_s(self) -> float:
+        """Return the seconds of processor time of all of its processes, ended ones included."""
+        main, *others = self._processes()
+        *_, user, system = (main / "stat").read_text().rpartition(")")[2].split()[:15]
+        ended_s = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        spent_ns = 0
+        for folder in (main, *others):
+            with suppress(OSError):
+                spent_ns += int((folder / "schedstat").read_text().split()[0])
+        return ended_s + spent_ns / 1e9
 
     def back_up(self) -> None:
         """Keep a copy of all of its data, of this moment."""

@@ -4,6 +4,7 @@ A process of a fleet whose own failures hold it holds nobody else. When as many 
 says hold for one reason, the cause is hardly theirs, and all hold.
 """
 
+import random
 import time
 from collections.abc import Sequence
 from math import ceil
@@ -18,6 +19,10 @@ from tau_live.store.roles import Leases, Store
 
 HEARTBEAT_S = 5.0
 HEARTBEAT_TTL_S = 20.0
+ACKNOWLEDGED_S = 3.0
+"""So late at most a process acknowledges an order, after a random delay: all have heard it at once.
+"""
+
 SEEN_S = 60.0
 """Hosts whose last heartbeat is older do not count."""
 
@@ -69,6 +74,7 @@ class Heart:
         self._gate = gate
         self._limit = limit
         self._beaten_at = float("-inf")
+        self._acknowledge_at: float | None = None
         self._sent: ProcessReport | None = None
         self._has_replaced = False
 
@@ -78,13 +84,18 @@ class Heart:
 
     def is_due(self, store: Store) -> bool:
         """Return whether the next heartbeat is due."""
-        if time.monotonic() - self._beaten_at >= HEARTBEAT_S:
+        now = time.monotonic()
+        if now - self._beaten_at >= HEARTBEAT_S:
             return True
         sent = self._sent
         if not store.is_shared or sent is None:
             return False
         report = self._gate.report()
-        return (report.revision, report.reason) != (sent.revision, sent.reason)
+        if self._acknowledge_at is None and report.revision != sent.revision:
+            delay_s = random.uniform(0.0, ACKNOWLEDGED_S)  # noqa: S311  # no secret
+            self._acknowledge_at = now + delay_s
+        is_late = self._acknowledge_at is not None and now >= self._acknowledge_at
+        return is_late or report.reason != sent.reason
 
     def beat(self, store: Store) -> bool:
         """Send a heartbeat; return whether this process keeps house for all that share the store.
@@ -100,7 +111,7 @@ class Heart:
                 self._has_replaced = True
             report = self._gate.report()
             keeps_house = beat(store, self._owner, report)
-            self._sent = report
+            self._sent, self._acknowledge_at = report, None
             if keeps_house:
                 forget_dead(store.leases)
             if keeps_house or report.reason is not None:

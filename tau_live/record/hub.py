@@ -16,6 +16,7 @@ from tau_live.core.errors import (
     StoreBusyError,
     StoreError,
     StoreUnavailableError,
+    suppress,
 )
 from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import logger, text_of
@@ -32,7 +33,6 @@ SILENT_S = 5.0
 """A hub that has not answered for so long counts as away, although no call has failed."""
 
 RETRY_S = 0.5
-LONGEST_RETRY_S = 5.0
 
 SHIPPING = "ship"
 """The lease, in the spool, of the one process of a host that ships."""
@@ -40,10 +40,14 @@ SHIPPING = "ship"
 SHIPPING_TTL_S = 10.0
 
 DELAYED_S = 30.0
-"""The longest delay of what was spooled while the hub was away, so that hosts come one by one."""
+"""The longest random delay until a hub is tried again, and until what was spooled meanwhile is
+sent: a thousand hosts that return at once would be in each other's way."""
 
 DELAYS_IN_PERMIT = 30.0
 """How often that delay is contained in the permit at least."""
+
+SOONEST = 0.25
+"""The least share of the time until a hub is tried again that is waited; the rest is random."""
 
 OLD_SHARE = 0.25
 """The share of time in which what was spooled while the hub was away is sent."""
@@ -109,6 +113,7 @@ class Hub:
         self._gate = gate
         self._owner = owner
         self._permit_s = permit_s
+        self._longest_delay_s = min(DELAYED_S, permit_s / DELAYS_IN_PERMIT)
         self._listeners = listeners
         self._hub: Store | None = None
         self._spool: Spool | None = None
@@ -117,6 +122,7 @@ class Hub:
         self._ship_at = self._retry_at = float("-inf")
         self._refusal: SpoolOfOthersError | None = None
         self._refused_until = float("-inf")
+        self._shipped: object = None  # the stamp of the spool when nothing was left in it
         self._failures = 0
         self._ship_failed = self._is_old = self._keeps_house = self._has_beaten = False
         self._requests: list[tuple[Callable[[Store], None] | None, Latch]] = []
@@ -168,12 +174,15 @@ class Hub:
         if self._thread.ident is None or self._over.is_set:
             return False
         done = Latch()
+        request = reader, done
         until = time.monotonic() + timeout_s
-        self._requests.append((reader, done))
+        self._requests.append(request)
         self._wake.set()
         while not done.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
             if time.monotonic() >= until or self.is_away or self._ship_failed:
                 break
+        with suppress(ValueError):  # or it would hurry a host that returns, for nobody
+            self._requests.remove(request)
         return done.is_set
 
     def _loop(self) -> None:
@@ -255,9 +264,9 @@ class Hub:
         if hub is not None:
             hub.close()
         self._was_tried.set()
-        wait_s = min(RETRY_S * 2.0 ** min(self._failures, 10), LONGEST_RETRY_S, self._permit_s)
+        wait_s = min(RETRY_S * 2.0 ** min(self._failures, 10), self._longest_delay_s)
         self._failures += 1
-        self._retry_at = time.monotonic() + wait_s * random.uniform(0.5, 1.0)  # noqa: S311
+        self._retry_at = time.monotonic() + wait_s * random.uniform(SOONEST, 1.0)  # noqa: S311
         if self.away_since is None:
             self.away_since = time.time()
             logger().warning(
@@ -274,8 +283,8 @@ class Hub:
         since, self.away_since = self.away_since, None
         if since is None:
             return
-        longest_s = min(DELAYED_S, self._permit_s / DELAYS_IN_PERMIT)
-        self._ship_at = time.monotonic() + random.uniform(0.0, longest_s)  # noqa: S311
+        delay_s = random.uniform(0.0, self._longest_delay_s)  # noqa: S311
+        self._ship_at = time.monotonic() + delay_s
         self._is_old = True
         logger().warning("hub_back", after_s=round(max(0.0, time.time() - since), 1))
 
@@ -286,13 +295,14 @@ class Hub:
             if self._keeps_house:
                 self._expire(hub)
             self._listeners.look(hub, self._keeps_house)
-        if self._spool is not None and not self._spool.is_there():
+        looks = hurried or has_beaten
+        if looks and self._spool is not None and not self._spool.is_there():
             self._close_spool()
             return
         if self._spool is None or has_beaten:
             self._spool = self._spool or self._open_own_spool()
             note_heard(self._spool, hub)
-        if hurried or time.monotonic() >= self._ship_at:
+        if hurried or (time.monotonic() >= self._ship_at and self._spool.stamp() != self._shipped):
             self._ship(hub, self._spool, hurried=hurried)
         if self._ship_failed:
             self._ship_failed = False
@@ -307,11 +317,11 @@ class Hub:
             self._refusal = None
             return self._open_spool(self._id)
         except SpoolOfOthersError as error:
-            self._refusal, self._refused_until = error, now + LONGEST_RETRY_S
+            self._refusal, self._refused_until = error, now + self._longest_delay_s
             raise
 
     def _close_spool(self) -> None:
-        spool, self._spool = self._spool, None
+        spool, self._spool, self._shipped = self._spool, None, None
         if spool is not None:
             spool.close()
 
@@ -327,7 +337,7 @@ class Hub:
 
     def _ship(self, hub: Store, spool: Spool, *, hurried: bool) -> None:
         """Send batches until none is left, or it is time to look again."""
-        began = time.monotonic()
+        began, stamp = time.monotonic(), spool.stamp()
         shipper = Shipper(spool, hub, self._collector or self._collector_of(hub))
         while (copies := shipper.next_copies()) is not None:
             if not spool.leases.acquire(SHIPPING, self._owner, ttl_s=SHIPPING_TTL_S):
@@ -346,6 +356,8 @@ class Hub:
             elif now - began > TICK_S:
                 self._wake.set()
                 return
+            stamp = spool.stamp()
+        self._shipped = stamp
 
     def _answer(
         self, hub: Store, requests: Collection[tuple[Callable[[Store], None] | None, Latch]]
@@ -359,7 +371,6 @@ class Hub:
                 self._wake.set()  # another process ships
                 continue
             done.set()
-            self._requests.remove(request)
 
     def _note_failure(self, error: StoreError) -> None:
         if isinstance(error, StoreBusyError) or self._ship_failed:

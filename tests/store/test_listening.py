@@ -3,11 +3,16 @@
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
+from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.reasons import Part, Pause
+from tau_live.record import heartbeats
+from tau_live.record.heartbeats import ACKNOWLEDGED_S, Heart
 from tau_live.store.forks import Forks
 from tau_live.store.opening import open_at
 from tau_live.store.postgres.listener import Listener
@@ -52,6 +57,29 @@ def test_what_is_recorded_is_announced_to_nobody_and_an_order_to_all(
         until(listener.is_due, deadline_s=1.0)
 
     assert (first, recorded) == (True, False)
+
+
+def test_many_who_hear_an_order_acknowledge_it_one_after_the_other(
+    other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(heartbeats, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    keepers = [GateKeeper(limit=3, who=f"host-{number}", in_fleet=True) for number in range(40)]
+    hearts = [Heart(f"host-{place}:1:1", own, limit=3) for place, own in enumerate(keepers)]
+    for heart in hearts:
+        heart.beat(other)
+    held = replace(other.gate.load(), state="hold", revision=1)
+    assert other.gate.save(held, entry=None)
+    for keeper in keepers:
+        keeper.refresh(other.gate)
+
+    due = []
+    for seconds in (0.0, ACKNOWLEDGED_S / 2, ACKNOWLEDGED_S):
+        now[0] = 100.0 + seconds
+        due.append(sum(heart.is_due(other) for heart in hearts))
+
+    assert due[0] < due[1] < due[2] == 40
+    assert 5 < due[1] < 35
 
 
 def test_a_store_that_nobody_watches_does_not_listen(address: str, other: Store) -> None:

@@ -7,6 +7,7 @@ takes one lock for all transactions that announce something.
 """
 
 import time
+from select import POLLIN, poll
 
 import psycopg
 
@@ -34,6 +35,7 @@ class Listener:
         self._conninfo = conninfo
         self._read_at = self._tried_at = float("-inf")
         self._is_pooled = False
+        self._poll = poll()  # of the connection's socket
         self.raw: psycopg.Connection[tuple[object, ...]] | None = None
 
     def is_due(self) -> bool:
@@ -60,6 +62,8 @@ class Listener:
             select = "select 'tau_live_' || 'revisions'::regclass::oid, pg_backend_pid()"
             [(channel, session)] = self.raw.execute(select)
             self.raw.execute(f"listen {channel}")
+            self._poll = poll()
+            self._poll.register(self.raw.fileno(), POLLIN)
         except psycopg.Error:  # topics are read all the same, which reports it
             self.close()
             return
@@ -70,7 +74,7 @@ class Listener:
 
     def _hears(self) -> bool:
         """Return whether something was announced, or nothing can be heard any more."""
-        if self.raw is None:
+        if self.raw is None or not self._poll.poll(0.0):  # a tenth of the time of asking libpq
             return False
         try:
             return bool([*self.raw.notifies(timeout=0.0)])

@@ -383,7 +383,12 @@ class SqliteConnection(Inserting):
 
     def data_version(self) -> int:
         """Return a number that changes whenever another connection has committed."""
-        return self.count("pragma data_version")
+        try:
+            with self._working:
+                [(number,)] = self._writing.execute("pragma data_version")
+        except sqlite3.Error as error:
+            raise self._error_of(error) from error
+        return int(number)
 
     def hold_still(self, timeout_s: float) -> bool:
         """Let no statement start until ``go_on``; ``False`` if one runs for too long.
