@@ -107,6 +107,7 @@ OWN_KINDS = frozenset({Kind.COLLECTION, Kind.DECISION})
 
 _TRIES = 8
 _HISTORY = 100
+_NEWEST = 4
 
 
 class ProcessReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,6 +206,11 @@ class GateKeeper:
     def holds_alone(self) -> bool:
         """Whether it holds because of its own failures, which hold no other process."""
         return not self._own_gate.passes
+
+    @property
+    def news(self) -> tuple[int, str | None]:
+        """What of its report others should know soon: its revision, and why it holds; no lock."""
+        return self._stored.revision, self._own_gate.reason
 
     def report(self) -> ProcessReport:
         """Return what others should know of this process; for any thread."""
@@ -424,9 +430,15 @@ class GateKeeper:
             stored = Gate.from_row(store.load(), limit=self._stored.limit)
             known = self._stored
             if not self._loaded or (stored.revision, stored.state) != (known.revision, known.state):
-                self._take_over(stored, store.log(limit=_HISTORY))
+                self._take_over(stored, self._history(store))
             if self._write(store):
                 return
+
+    def _history(self, store: GateStore) -> Sequence[GateEntry]:
+        """Return the newest lines: down to the last reset, or more if steps may be among them."""
+        newest = () if self._steps else store.log(limit=_NEWEST)  # a thousand processes read it
+        has_reset = any(line.event == "reset" for line in newest)
+        return newest if has_reset else store.log(limit=_HISTORY)
 
     def _take_over(self, stored: Gate, log: Sequence[GateEntry]) -> None:
         """Take over what other processes wrote, and apply their last reset to pending steps."""

@@ -90,12 +90,12 @@ class Heart:
         sent = self._sent
         if not store.is_shared or sent is None:
             return False
-        report = self._gate.report()
-        if self._acknowledge_at is None and report.revision != sent.revision:
+        revision, reason = self._gate.news
+        if self._acknowledge_at is None and revision != sent.revision:
             delay_s = random.uniform(0.0, ACKNOWLEDGED_S)  # noqa: S311  # no secret
             self._acknowledge_at = now + delay_s
         is_late = self._acknowledge_at is not None and now >= self._acknowledge_at
-        return is_late or report.reason != sent.reason
+        return is_late or reason != sent.reason
 
     def beat(self, store: Store) -> bool:
         """Send a heartbeat; return whether this process keeps house for all that share the store.
