@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 ALLOWED = re.compile(
     r"SCAN (json_each|wanted|CONSTANT ROW|points|\(subquery-\d+\)|\d+ CONSTANT ROWS?)"
-    r"|SCAN (found|ready|settled|newest|waiting|uncounted|totals)$"
+    r"|SCAN (found|ready|settled|newest|old|waiting|uncounted|totals)$"
     r"|USING INDEX rollouts_by_owner|USING COVERING INDEX rollouts_by_owner"
 )
 """What is no table, and the index that holds open rollouts alone."""
