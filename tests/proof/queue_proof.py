@@ -28,6 +28,7 @@ LOTS = {Tier.QUICK: 3, Tier.LONG: 15}
 CLAIMED = 16 * LOT
 """How many tasks each round claims in either way."""
 
+TOGETHER = 100
 LONGEST_S, KILL_EVERY_S, LOOK_S = 1_200.0, 1.0, 0.05
 CONFIG = RolloutConfig(max_attempts=1_000, retry_on=(AttemptStatus.UNRESPONSIVE,))
 WAITING = (RolloutStatus.QUEUING, RolloutStatus.REQUEUING)
@@ -118,10 +119,11 @@ def work_and_kill(address: str, folder: Path, *, tasks: int, workers: int) -> Wo
 
 
 def enqueue(store: Store, name: str, tasks: int) -> None:
-    """Put tasks into the queue."""
-    with store.begin():
-        for number in range(tasks):
-            store.queue.enqueue(queued(f"{name}-{number}", CONFIG))
+    """Put tasks into the queue, some in each transaction."""
+    for first in range(0, tasks, TOGETHER):
+        with store.begin():
+            for number in range(first, min(first + TOGETHER, tasks)):
+                store.queue.enqueue(queued(f"{name}-{number}", CONFIG))
 
 
 def done_in(store: Store) -> int:
