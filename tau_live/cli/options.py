@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from tau_live.cli.json_keys import KEYS
 from tau_live.cli.output import STORE, printable, suggest
-from tau_live.core.addresses import is_address, keep
+from tau_live.core.addresses import MISTYPED, is_address, is_mistyped, keep
 from tau_live.core.entry_points import read_entry_points
 from tau_live.core.errors import SettingsError, StoreUnavailableError, TauLiveError
 from tau_live.core.hookspecs import Text
@@ -79,6 +79,8 @@ class StoreType(click.Path):
                 return keep(value)
             except (OSError, ValueError) as error:
                 self.fail(f"the address cannot be kept for this machine: {error}", param, ctx)
+        if isinstance(value, str) and is_mistyped(value):
+            self.fail(MISTYPED, param, ctx)
         path: Path = super().convert(value, param, ctx)  # type: ignore[arg-type, assignment]
         return path
 

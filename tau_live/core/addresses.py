@@ -3,6 +3,7 @@
 Whatever belongs to a store on one machine lies beside it: the kill switch, the status document, the
 log of calls. A database has no folder; so its address is kept in a file, whose path is the store's
 in all settings. A file that somebody else has written, such as a secret of a container, does too.
+The files of all addresses of a database, which may differ in their logins, are in one folder.
 
 Such a file is known by its name alone. Any other may be a store of SQLite, which must never be
 opened and closed beside it: that gives away the locks of the whole process.
@@ -30,6 +31,17 @@ WHERE = frozenset({"host", "hostaddr", "port", "dbname", "user", "service", "ten
 TENANT = re.compile(r"[a-z][a-z0-9_]{0,44}")
 """What a tenant of a database is named: a schema, whose name needs no quotes and fits in roles'."""
 
+APART, PORT = "@", "5432"
+"""What separates the name of a file from what tells addresses apart; and PostgreSQL's own port."""
+
+_ALMOST = re.compile(
+    r"jdbc:|postgres(ql)?:|(host|hostaddr|dbname|service)=|\w+://|[^/]*@[^/:]+:\d+/|[\w.-]+:\d+/",
+    re.IGNORECASE,
+)
+
+MISTYPED = "looks like an address: that of a database is postgresql://HOST/DATABASE"
+"""What is wrong with a text that is mistyped; without it, as it may hold a secret."""
+
 MOST_BYTES = 4096
 """A longer file holds no address."""
 
@@ -39,13 +51,47 @@ def is_address(text: str) -> bool:
     return text.startswith(SCHEMES)
 
 
+def is_mistyped(text: str) -> bool:
+    """Return whether a text is no address, but looks like one, and hardly is a path."""
+    return not is_address(text) and _ALMOST.match(text) is not None
+
+
 def file_of(address: str) -> Path:
-    """Return the file that stands for a database on this machine."""
-    parts = urlsplit(address)
-    where = re.sub(r"[^\w.-]+", "_", f"{parts.hostname or 'localhost'}{parts.path}")
+    """Return the file that stands for a database on this machine, for one of its addresses."""
+    host, *others = database = _database_in(address)
+    where = re.sub(r"[^\w.-]+", "_", f"{host}/{others[1]}")
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    digest = blake2b(address.encode(), digest_size=4).hexdigest()
-    return Path(state).expanduser() / "tau-live" / f"{where}-{digest}" / f"store{SUFFIX}"
+    folder = Path(state).expanduser() / "tau-live" / f"{where}-{_digest(' '.join(database))}"
+    return folder / f"store{APART}{_digest(address)}{SUFFIX}"
+
+
+def shared_name(name: str) -> str:
+    """Return the name of a store's file without what tells addresses of its database apart."""
+    stem, mark, _ = name.partition(APART)
+    return f"{stem}{SUFFIX}" if mark and name.endswith(SUFFIX) else name
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _database_in(address: str) -> tuple[str, ...]:
+    """Return which database an address leads to, whoever logs in and how.
+
+    Its host, port, name, tenant, and the service that may name them.
+    """
+    parts = urlsplit(address)
+    own = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    host, _, port = parts.netloc.rpartition("@")[2].rpartition(":")
+    if not port.isdigit():  # none is named, or several servers are
+        host, port = parts.netloc.rpartition("@")[2], ""
+    host = own.get("host") or host or own.get("hostaddr", "")
+    port = own.get("port") or port or PORT
+    direct_host, _, direct_port = own.get("direct", "").rpartition(":")
+    host, port = direct_host or host, direct_port or port
+    name = own.get("dbname") or parts.path.strip("/") or own.get("user") or parts.username or ""
+    host = "localhost" if host in LOCAL else host
+    return host, port, name, own.get("tenant", ""), own.get("service", "")
 
 
 def is_remote(address: str) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tau_live.core.addresses import shared_name
 from tau_live.core.errors import suppress
 from tau_live.core.files import give_to_owner_of_folder
 from tau_live.core.gate import HoldReason
@@ -59,7 +60,7 @@ class MemoryHoldSign:
     """
 
     def __init__(self, store: Path) -> None:
-        self._path = store.with_name(store.name + SUFFIX)
+        self._path = store.with_name(shared_name(store.name) + SUFFIX)
         self._file: tuple[int, tuple[int, int]] | None = None
         self._offset: int | None = None
 
@@ -112,7 +113,7 @@ def memory_holds(store: Path) -> list[MemoryHold]:
     try:
         import fcntl  # noqa: F401  # without it no process can hold in this way
 
-        path = store.with_name(store.name + SUFFIX)
+        path = store.with_name(shared_name(store.name) + SUFFIX)
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags)
     except (ImportError, OSError):

@@ -277,7 +277,8 @@ def record_entry(settings: Settings, entry: AuditEntry) -> str | None:
 def store_waiting(store: Store, settings: Settings) -> int:
     """Store the entries that wait in the file; return how many there were.
 
-    A file that is locked, or that is not ours, is left for the next time.
+    A file that is locked, or that is not ours, is left for the next time, and where this login may
+    not write the audit, for one that may.
 
     Raises:
         StoreUnavailableError: The store cannot take them; they keep waiting.
@@ -287,7 +288,7 @@ def store_waiting(store: Store, settings: Settings) -> int:
         return 0
     try:
         with _locked_file(log, os.O_RDONLY, wait=False) as file:
-            if file is None or not _is_trusted(os.fstat(file)):
+            if file is None or not _is_trusted(os.fstat(file)) or not store.audit.may_add():
                 return 0
             entries = [*_entries_in(file)]
             with store.begin():

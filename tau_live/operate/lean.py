@@ -107,7 +107,8 @@ def _store(option: str | None, environ: "Mapping[str, str]") -> "Path | None":
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return None
     path = option or environ.get("TAU_LIVE_RL_STORE", "").strip() or ".tau/live/store.sqlite"
-    if "://" in path or not path.isprintable() or {"~", "$"} & {*path}:
+    is_address = "://" in path or path.endswith(".address")
+    if is_address or not path.isprintable() or {"~", "$"} & {*path}:
         return None
     return folder / path
 

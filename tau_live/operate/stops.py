@@ -105,8 +105,13 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 def kill_file(store: Path, named: Path | None) -> Path:
-    """Return the file of the kill switch: the one that a setting names, or one beside the store."""
-    return store.with_name(store.name + SUFFIX) if named is None else named
+    """Return the file of the kill switch: the one that a setting names, or one beside the store.
+
+    All addresses of a database have one.
+    """
+    from tau_live.core.addresses import shared_name  # a kill of a file needs none
+
+    return store.with_name(shared_name(store.name) + SUFFIX) if named is None else named
 
 
 def kill_state(path: Path) -> Stop | None:

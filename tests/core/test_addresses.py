@@ -18,6 +18,7 @@ from tau_live.core.addresses import (
 )
 from tau_live.core.errors import SettingsError
 from tau_live.core.settings import Settings
+from tau_live.operate.stops import kill_file
 
 ADDRESS = "postgresql://me:secret@db.example:5433/tau?sslmode=verify-full"
 
@@ -43,6 +44,31 @@ def test_each_address_has_a_file_of_its_own() -> None:
 
     assert len({keep(address) for address in others}) == 3
     assert keep(ADDRESS) == file_of(ADDRESS)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        pytest.param("postgresql://boss@db.example:5433/tau", True, id="another login"),
+        pytest.param("postgresql://db.example:5433?dbname=tau&user=boss", True, id="in parameters"),
+        pytest.param("postgresql://me@pool:6432/tau?direct=db.example:5433", True, id="a pooler"),
+        pytest.param("postgresql://me@db.example:6432/tau?direct=:5433", True, id="its pooler"),
+        pytest.param("postgresql://me@db.example/tau", False, id="another port"),
+        pytest.param("postgresql://me@db.example:5433/other", False, id="another name"),
+        pytest.param("postgresql://me@db.other:5433/tau", False, id="another server"),
+        pytest.param(f"{ADDRESS}&tenant=team_a", False, id="a tenant"),
+    ],
+)
+def test_the_logins_of_a_database_have_one_kill_switch(other: str, *, is_same: bool) -> None:
+    files = {kill_file(file_of(address), None) for address in (ADDRESS, other)}
+
+    assert (len(files) == 1) is is_same
+    assert all(file.name == "store.address.off" for file in files)
+
+
+def test_the_file_of_somebody_else_has_its_own(tmp_path: Path) -> None:
+    assert kill_file(tmp_path / "tau.address", None) == tmp_path / "tau.address.off"
+    assert kill_file(tmp_path / "a@b.sqlite", None) == tmp_path / "a@b.sqlite.off"
 
 
 @pytest.mark.parametrize("content", ["", "SQLite format 3\0", "redis://x/1", "x" * 5000, "\udcff"])
@@ -138,3 +164,26 @@ def test_a_parameter_of_ours_is_no_part_of_another() -> None:
 )
 def test_what_says_where_a_store_is_holds_no_secret(address: str, where: str) -> None:
     assert where_in(address) == where
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql:/me:secret@db.example:5432/tau", "postgres:db.example/tau",
+        "PostgreSQL://me:secret@db.example/tau", "jdbc:postgresql://db.example/tau",
+        "me:secret@db.example:5432/tau", "db.example:5432/tau", "host=db.example dbname=tau",
+        "mysql://db.example/tau",
+    ],
+)  # fmt: skip
+def test_a_mistyped_address_is_no_path(text: str) -> None:
+    with pytest.raises(SettingsError, match="looks like an address") as caught:
+        Settings.from_env({"TAU_LIVE_RL_STORE": text})
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["tau@home.sqlite", "/srv/me@db:1/tau", "./a:1/b", "postgres/x.sqlite", "C:/tau.sqlite"]
+)
+def test_an_odd_path_is_a_path(text: str) -> None:
+    assert Settings.from_env({"TAU_LIVE_RL_STORE": text}).settings.store == Path(text)

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tau_live.core.errors import TauLiveError
-from tau_live.core.settings import SPOOL_NAME, Settings
+from tau_live.core.settings import Settings
 from tau_live.decisions.policies import check_policy
 from tau_live.operate.verification import gate_contradictions
 from tau_live.store.files import policies_of
@@ -118,7 +118,7 @@ def orphans(settings: Settings) -> list[str]:
     store = SqliteStore.open(settings.store)
     known = {row.file for row in store.policies.versions()}
     store.close()
-    name, spool = settings.store.name, SPOOL_NAME
+    name, spool = settings.store.name, "spool.sqlite"
     beside = {name, f"{name}-wal", f"{name}-shm", f"{name}.held"}
     beside |= {spool, f"{spool}-wal", f"{spool}-shm"}
     beside |= {"status.json", "events.jsonl", folder.name}

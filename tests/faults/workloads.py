@@ -22,7 +22,7 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.plugins import Plugins
 from tau_live.core.processes import this_process
 from tau_live.core.records import AttemptStatus, RolloutConfig, RolloutStatus
-from tau_live.core.settings import SPOOL_NAME, Settings
+from tau_live.core.settings import Settings
 from tau_live.evidence.artifacts import DAY_S, Names, Root, timestamp
 from tau_live.evidence.comparison import read_evidence, write_reports
 from tau_live.evidence.publication import COMPARED, archive, purge
@@ -60,7 +60,7 @@ from tests.streams import ByReward, event, stamped
 from tests.trialled import NOW, Arms, fill, serve, settings_of
 from tests.writes import forget_old, writes
 
-STORE = "s.sqlite"
+STORE, SPOOL = "s.sqlite", "spool.sqlite"
 DEAD = "nowhere:0:0"
 """A process that does not live any more."""
 
@@ -385,7 +385,7 @@ def live(folder: Path) -> Iterator[None]:
 def spooled(folder: Path) -> None:
     """Prepare a spool with runs that have ended, and a hub that has none of them."""
     made(folder)
-    with closing(open_spool(folder / SPOOL_NAME)) as spool, spool.begin():
+    with closing(open_spool(folder / SPOOL)) as spool, spool.begin():
         Collector(spool, rewarding=ByReward(), owner=None, settles=False).apply(
             stamped(
                 told
@@ -402,7 +402,7 @@ def spooled(folder: Path) -> None:
 def ship(folder: Path) -> Iterator[None]:
     """Send what a spool holds, two runs at a time."""
     with (
-        closing(open_spool(folder / SPOOL_NAME)) as spool,
+        closing(open_spool(folder / SPOOL)) as spool,
         closing(open_store(settings(folder))) as hub,
     ):
         shipper = Shipper(spool, hub, Collector(hub, rewarding=ByReward(), owner=None))

@@ -134,6 +134,37 @@ def test_a_process_that_also_learns_needs_both_roles(address: str) -> None:
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+def test_an_operator_stops_the_agents_of_a_machine_whatever_their_login(address: str) -> None:
+    own, host = as_login(address, "operator"), as_login(address, "host")
+    command(own, "kill", "--reason", "nonsense")
+    agent(host, "stopped")
+    command(own, "unkill", "--reason", "mended")
+    agent(host, "goes-on")
+
+    with closing(open_at(address, read_only=True)) as store:
+        runs = {run.run_id for run in store.rollouts.query(RolloutQuery()).rollouts}
+    assert runs == {f"answer/goes-on-{number}" for number in range(30)}
+
+
+def test_what_a_host_may_not_write_into_the_audit_waits_for_who_may(
+    address: str, home: Path
+) -> None:
+    host = as_login(address, "host")
+    stopped = command(host, "kill", "--reason", "nonsense")
+    command(host, "unkill", "--reason", "mended")
+    done = agent(host, "a")
+    waiting = [*home.rglob("*.off.log")]
+    run(as_login(address, "learner"), "-c", AGENT, "b", "30", "30", learner="thread")
+
+    assert "permission denied for table audit" in stopped.stderr
+    assert (done.stdout, done.stderr, len(waiting)) == ("True\n", "", 1)
+    assert [*home.rglob("*.off.log")] == []
+    with closing(open_at(address, read_only=True)) as store:
+        actions = [entry.action for entry in store.audit.entries()]
+        assert store.rollouts.query(RolloutQuery()).total == 60
+    assert actions[:2] == ["unkill", "kill"]
+
+
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_the_server_refuses_a_host(what: str, address: str) -> None:
     import psycopg

@@ -63,7 +63,7 @@ from tau_live.core.settings.tables import (
 from tau_live.core.switch import PREFIX, Switch, switched_on
 
 __all__ = [
-    "SETTINGS", "SPOOL_NAME", "Content", "DeclaredDecision", "DeclaredModel", "DeclaredPrice",
+    "SETTINGS", "SPOOL_SUFFIX", "Content", "DeclaredDecision", "DeclaredModel", "DeclaredPrice",
     "DeclaredReward",
     "Durability", "HardGateCost",
     "InferReward", "Learner", "Loaded", "Row", "SafetySettings", "Setting", "Settings", "Switch",
@@ -442,8 +442,8 @@ def in_force(environ: Mapping[str, str]) -> Loaded:
     return Loaded(placed, loaded.sources, loaded.warnings)
 
 
-SPOOL_NAME = "spool.sqlite"
-"""The spool beside the file that holds an address."""
+SPOOL_SUFFIX = ".spool.sqlite"
+"""How the name of the spool ends beside the file that holds an address."""
 
 
 def spool_of(settings: Settings) -> Path | None:
@@ -451,7 +451,8 @@ def spool_of(settings: Settings) -> Path | None:
     address = None if settings.spool == OFF else address_in(settings.store)
     if address is None or (settings.spool == AUTO and not is_remote(address)):
         return None
-    return settings.store.parent / SPOOL_NAME if settings.spool == AUTO else settings.spool
+    beside = settings.store.with_suffix(SPOOL_SUFFIX)
+    return beside if settings.spool == AUTO else settings.spool
 
 
 def reach_s(settings: Settings) -> float:

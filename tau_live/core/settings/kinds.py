@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from tau_live.core.addresses import is_address, keep
+from tau_live.core.addresses import MISTYPED, is_address, is_mistyped, keep
 from tau_live.core.errors import SettingsError, pass_on, suppress
 from tau_live.core.switch import PREFIX
 
@@ -187,6 +187,8 @@ def _store(raw: object) -> Path | None:
 
 
 def _parse_store(raw: object) -> Path:
+    if isinstance(raw, str) and is_mistyped(raw.strip()):
+        raise ValueError(MISTYPED)
     try:
         path = _store(raw)
     except (OSError, ValueError) as error:  # without the address, which may hold a secret

@@ -406,6 +406,11 @@ class PostgresConnection(Connection):
             raise self._error_of(error) from error
         return cursor
 
+    def may_insert(self, table: str) -> bool:
+        """Return whether this login may add rows to a table."""
+        rows = self.rows_bound("select has_table_privilege(%b, 'insert')", (table,))
+        return bool(rows[0][0])
+
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement that writes and return how many rows it changed."""
         with self._working:

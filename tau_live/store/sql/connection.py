@@ -105,6 +105,10 @@ class Connection(AbstractContextManager[None]):
     def column_blocks(self, sql: str, *, size: int) -> Iterator[Mapping[str, Sequence[Any]]]:
         """Run a statement and yield its columns by name, ``size`` rows at a time, at least once."""
 
+    def may_insert(self, table: str) -> bool:  # noqa: ARG002  # whoever may write a file may
+        """Return whether this login may add rows to a table."""
+        return True
+
     def row(self, sql: str, parameters: Parameters = ()) -> Row | None:
         """Run a statement and return its first row, if it has one."""
         rows = self.rows(sql, parameters)

@@ -423,6 +423,10 @@ class Audit:
             (entry.at, entry.who, entry.action, entry.reason, json_of(entry.details)),
         )
 
+    def may_add(self) -> bool:
+        """Return whether this login may add lines."""
+        return self._connection.may_insert("audit")
+
     def entries(self, *, limit: int | None = None) -> list[AuditEntry]:
         """Return the lines, newest first."""
         newest = "select * from audit order by seq desc"
