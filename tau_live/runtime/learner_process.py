@@ -104,7 +104,9 @@ class _Learning:
         except Exception as error:  # noqa: BLE001  # counted by the gate, which then holds
             if self._trouble.lacks_room(error):
                 self._trouble.record_learner_failure(error)
-            elif isinstance(error, StoreUnavailableError) and error.todo:  # for all alike
+            elif isinstance(error, StoreUnavailableError) and (
+                error.todo or self._store.is_shared  # for all alike
+            ):
                 self._trouble.log(error)
             else:
                 self.gate.record_failure(Kind.UPDATE, text_of(error), at=time.time())

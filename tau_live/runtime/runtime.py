@@ -241,7 +241,7 @@ class Runtime:
 
         settings = self._placed
         return Hub(
-            open_hub=lambda: self._forks.open(partial(open_store, settings)),
+            open_hub=self._connect,
             open_spool=lambda hub_id: self._forks.open(
                 partial(open_spool_of, settings, spool, hub_id=hub_id)
             ),
@@ -562,7 +562,7 @@ class Runtime:
         settings = self._placed
         path = self._spool
         if path is None or self._hub is None:
-            store: Store = self._forks.open(partial(open_store, settings))
+            store: Store = self._connect()
         else:
             store = self._open_spool(path, self._hub)
         sweep(settings.store.absolute().parent)
@@ -585,6 +585,11 @@ class Runtime:
         )
         return store, pipeline
 
+    def _connect(self) -> Store:
+        """Open the store, a file or a database."""
+        connects = address_in(self._placed.store) is not None
+        return self._forks.open(partial(open_store, self._placed), connects=connects)
+
     def _open_spool(self, path: Path, hub: "Hub") -> Spool:
         """Open the spool; look again at one that seems to be another's."""
         open_ = partial(open_spool_of, self._placed, path)
@@ -595,7 +600,9 @@ class Runtime:
 
     def _open_prompts(self) -> Store:
         """Open the store that prompts are published in; in the writer's thread."""
-        return self._forks.open(partial(open_prompts, self._placed))
+        path = self._placed.prompts_store or self._placed.store
+        connects = address_in(path) is not None
+        return self._forks.open(partial(open_prompts, self._placed), connects=connects)
 
     def _store_changed(self, store: Store, topics: Collection[Topic]) -> None:
         """Take over policies in service, pauses and status."""
@@ -699,7 +706,7 @@ class Runtime:
 
     def _open_learner(self) -> tuple[Store, Learner]:
         """Open the store for the learner; in its thread, like the methods that follow."""
-        store = self._forks.open(partial(open_store, self._placed))
+        store = self._connect()
         return store, learner_of(store, self._placed, owner=self._owner)
 
     def _on_update(self, store: Store, learned: UpdateResult) -> None:
@@ -737,9 +744,13 @@ class Runtime:
         trouble = self._writer.trouble
         if self._hub is not None and isinstance(error, StoreUnavailableError):
             return  # the hub says when it is away
+        # a server may have a connection for one thread, and none for another
+        shares = address_in(self._placed.store) is not None
         if trouble.lacks_room(error):
             trouble.record_learner_failure(error)
-        elif isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
+        elif isinstance(error, StoreUnavailableError) and (
+            shares or not trouble.is_only_here(error)
+        ):
             trouble.log(error)
         else:
             self._guard.record_failure(Kind.UPDATE, error)

@@ -40,10 +40,20 @@ class Forks:
         self._opening = threading.RLock()
         self._held: dict[int, list[_Held]] = {}  # by thread: several may fork at once
 
-    def open(self, open_: Callable[[], S]) -> S:
-        """Open a store; a fork waits for it."""
+    def open(self, open_: Callable[[], S], *, connects: bool = False) -> S:
+        """Open a store; a fork and others that open a file wait for it.
+
+        Args:
+            open_: Opens it.
+            connects: Whether that may wait for a network, which nobody else then waits for.
+        """
+        if connects:
+            return self._add(open_())
         with self._opening:
-            store = open_()
+            return self._add(open_())
+
+    def _add(self, store: S) -> S:
+        with self._opening:
             self._stores = {
                 key: reference for key, reference in self._stores.items() if reference() is not None
             }

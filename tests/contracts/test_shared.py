@@ -61,11 +61,11 @@ def processes(run: Run, count: int, *arguments: object) -> Iterator[list[multipr
             process.kill()
 
 
-def write(number: int, address: str, until: float, written: "Queue[int]") -> None:
+def write(number: int, address: str, seconds: float, written: "Queue[int]") -> None:
     """Store batches of rollouts that are ready, and stall before each is committed."""
     store, random = open_at(address, busy_timeout_s=60.0), Random(number)
-    count = 0
-    while time.time() < until:
+    count, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
         ids = [f"live-{number}-{count + place}" for place in range(BATCH)]
         with store.begin():
             with store.batch(ids) as batch:
@@ -112,7 +112,7 @@ class Readers:
 def test_nothing_is_missed_behind_a_watermark(store: Store, address: str) -> None:
     readers = Readers(store)
     written: Queue[int] = multiprocessing.get_context("spawn").Queue()
-    with processes(write, WRITERS, address, time.time() + 2.0 + SECONDS, written) as writers:
+    with processes(write, WRITERS, address, SECONDS, written) as writers:
         while any(writer.is_alive() for writer in writers) and written.qsize() < WRITERS:
             readers.read()
         total = sum(written.get(timeout=60.0) for _ in writers)

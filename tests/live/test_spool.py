@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tau_live.core.records import RolloutQuery, RolloutStatus
-from tau_live.store.opening import open_at
+from tau_live.store.opening import open_at, open_spool
 from tau_live.store.roles import Store
 from tests.cli.test_keys import undocumented
 from tests.live.running import DEADLINE_S, environ, until
@@ -267,6 +268,20 @@ def test_a_full_spool_drops_whole_runs_and_counts_them(home: Path, own: Server) 
     assert len(runs) == len(stored) + dropped
     assert dropped > 50
     assert later[-1][0] in stored
+
+
+def test_a_host_whose_network_swallows_everything_records_from_the_start(home: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # which accepts nobody
+        address = f"postgresql://tau@127.0.0.1:{silent.getsockname()[1]}/tau"
+        host = Host(home, address)
+        with host.agent("a", 8.0, 10.0) as agent:
+            runs, flushed = agent.runs()
+            with closing(open_spool(host.spool)) as spool:
+                stored = spool.retention.size().rollouts
+            os.kill(agent.process.pid, signal.SIGKILL)
+
+    assert (flushed, stored) == ("True", len(runs))
+    assert len(runs) > 20
 
 
 def test_a_server_that_hangs_blocks_neither_decisions_nor_the_end(home: Path, own: Server) -> None:

@@ -165,6 +165,23 @@ def test_what_a_host_may_not_write_into_the_audit_waits_for_who_may(
     assert actions[:2] == ["unkill", "kill"]
 
 
+def test_a_login_without_a_connection_left_holds_nobody(address: str) -> None:
+    import psycopg
+
+    own = as_login(address, "learner")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("alter role learner connection limit 2")
+        try:
+            agent_of = AGENT.replace("    with", "    time.sleep(0.2)\n    with", 1)
+            done = run(own, "-c", f"import time{agent_of}", "a", "60", "1", learner="thread")
+        finally:
+            connection.execute("alter role learner connection limit -1")
+    gate = command(own, "gate", "--json")
+
+    assert "too many connections" in done.stderr
+    assert (gate.returncode, json.loads(gate.stdout)["state"]) == (0, "pass")
+
+
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_the_server_refuses_a_host(what: str, address: str) -> None:
     import psycopg

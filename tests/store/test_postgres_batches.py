@@ -1,18 +1,21 @@
 """A batch waits for the server as often for hundreds of runs as for a few."""
 
+import re
+import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tau_live.core.errors import StoreBusyError
+from tau_live.core.errors import StoreBusyError, StoreUnavailableError
 from tau_live.core.records import RolloutStatus, Trial
 from tau_live.store.opening import open_at
-from tau_live.store.postgres.connection import PostgresConnection
+from tau_live.store.postgres.connection import IDLE_S, PostgresConnection
 from tau_live.store.sql.connection import Row
 from tests.bench.fleet import store_live
-from tests.contracts.making import update
+from tests.contracts.making import attempt, decision, rollout, update
 from tests.postgres import needs_postgres, server
 
 pytestmark = needs_postgres
@@ -89,3 +92,55 @@ def test_who_forgets_some_rollouts_does_not_read_all(monkeypatch: pytest.MonkeyP
 
     assert gone == 10
     assert sum(sizes) < 300
+
+
+def test_a_transaction_whose_client_is_frozen_keeps_others_out_for_seconds() -> None:
+    address = server().new_database()
+    with closing(open_at(address)) as frozen, closing(open_at(address)) as other:
+        with pytest.raises(StoreUnavailableError), frozen.begin():
+            frozen.counters.add({"frozen": 1})
+            other.counters.add({"other": 1})  # which waits
+            frozen.counters.add({"frozen": 1})
+        assert frozen.counters.counts() == {"other": 1}
+        frozen.counters.add({"later": 1})
+
+        assert other.counters.counts() == {"other": 1, "later": 1}
+
+
+def test_whoever_only_reads_may_take_its_time() -> None:
+    with closing(open_at(server().new_database())) as store:
+        store_live(store, ["run-1"])
+        with store.reading():
+            time.sleep(IDLE_S + 1)
+
+            assert store.retention.size().rollouts == 1
+
+
+def test_a_store_sets_for_itself_what_a_database_has_for_others() -> None:
+    import psycopg
+
+    address = server().new_database()
+    one = replace(decision(1, "run-1"), propensity=1 / 3, probabilities=(1 / 3, 2 / 3))
+    with psycopg.connect(address, autocommit=True) as connection:
+        for setting in ("array_nulls = off", "extra_float_digits = -5", "client_encoding = latin1"):
+            name = psycopg.conninfo.conninfo_to_dict(address)["dbname"]
+            connection.execute(f"alter database {name} set {setting}".encode())
+    with closing(open_at(address)) as store:
+        with store.begin(), store.batch(["run-1"]) as batch:
+            batch.begin_rollout(replace(rollout("run-1"), name="\N{SNOWMAN}"))
+            batch.begin_attempt(attempt("run-1"))
+            batch.add_decision(one)
+
+        assert store.decisions.decisions("run-1")[0].probabilities == one.probabilities
+        assert store.rollouts.rollout("run-1").name == "\N{SNOWMAN}"
+
+
+def test_a_database_that_cannot_hold_every_text_is_refused() -> None:
+    import psycopg
+
+    address = server().new_database(empty=True)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("create database latin encoding 'LATIN1' template template0")
+
+    with pytest.raises(StoreUnavailableError, match="has the encoding LATIN1, not UTF8"):
+        open_at(re.sub(r"/case_\d+", "/latin", address))

@@ -55,6 +55,23 @@ CUT_OFF: Mapping[str, str] = {
 }
 """How soon a connection to another machine ends whose network was cut; seconds, the last in ms."""
 
+IDLE_S = 3
+"""How long a transaction may wait for its client: one that was frozen would keep all others out."""
+
+SESSION: Mapping[str, str] = {
+    "idle_in_transaction_session_timeout": f"{IDLE_S}s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+    "extra_float_digits": "1",
+    "array_nulls": "on",
+}
+"""The settings of a session, whatever a database or a login has for others.
+
+The server ends the session of a machine that is frozen or cut off, and returns what was stored.
+"""
+
 BUSY = ("40001", "40P01", "55P03", "57014")
 """Errors of a transaction that was in another's way, or waited for too long for it."""
 
@@ -129,7 +146,8 @@ ALONE, BESIDE, READING = "alone", "beside", "reading"
 LOCKS = {
     ALONE: "begin; lock table turns in share row exclusive mode",
     BESIDE: "begin; lock table turns in row exclusive mode",
-    READING: "begin isolation level repeatable read read only",
+    READING: "begin isolation level repeatable read read only; "
+    "set local idle_in_transaction_session_timeout = 0",  # it keeps nobody from anything
 }
 """How a transaction begins, by its mode.
 
@@ -236,6 +254,7 @@ class PostgresConnection(Connection):
         self._settings = {
             "lock_timeout": f"{max(1, round(1e3 * busy_timeout_s))}",
             "client_min_messages": "warning",
+            **SESSION,
             "enable_seqscan": "off",  # a plan made while a table was empty is kept
             "jit": "off",  # which compiles each plan that scans all the same: 10 ms
             **(READ_ONLY if read_only else {}),
@@ -254,7 +273,9 @@ class PostgresConnection(Connection):
                 cursor_factory=ClientCursor,
                 row_factory=_rows_of,
                 application_name="tau-live",
+                client_encoding="UTF8",
             )
+            _check_encoding(raw)
             own = f"pg_backend_pid() = {raw.info.backend_pid}"
             settings = _set(self._settings, is_local=False)
             self._is_pooled = not [*raw.execute(f"{settings} where {own}")]
@@ -840,6 +861,16 @@ class PostgresConnection(Connection):
 
     def _error_of(self, error: Exception) -> StoreError:
         return store_error(error, self.address)
+
+
+def _check_encoding(raw: "psycopg.Connection[_Row]") -> None:
+    """Refuse a database that cannot hold every text."""
+    encoding = raw.info.parameter_status("server_encoding")
+    if encoding not in {None, "UTF8"}:
+        raw.close()
+        error = StoreUnavailableError(f"the database has the encoding {encoding}, not UTF8")
+        error.todo = "make one with `create database NAME encoding 'UTF8' template template0`"
+        raise error
 
 
 def _set(settings: Mapping[str, str], *, is_local: bool) -> str:
