@@ -23,6 +23,10 @@ ACKNOWLEDGED_S = 3.0
 """So late at most a process acknowledges an order, after a random delay: all have heard it at once.
 """
 
+RESTS = 4.0
+"""How many times as long as keeping house takes it is not done again: each of its statements waits
+for a server that is slow, or far away."""
+
 SEEN_S = 60.0
 """Hosts whose last heartbeat is older do not count."""
 

@@ -22,7 +22,7 @@ from tau_live.core.gate_keeper import GateKeeper
 from tau_live.core.guard import logger, text_of
 from tau_live.core.sync import Latch, Throttle
 from tau_live.record.collector import Collector
-from tau_live.record.heartbeats import Heart
+from tau_live.record.heartbeats import RESTS, Heart
 from tau_live.record.shipper import BATCH, Shipper, note_heard
 from tau_live.rl.throttle import giving_way
 from tau_live.store.records import Topic
@@ -119,7 +119,7 @@ class Hub:
         self._spool: Spool | None = None
         self._collector: Collector | None = None
         self._stale = frozenset(Topic)
-        self._ship_at = self._retry_at = float("-inf")
+        self._ship_at = self._retry_at = self._keep_house_at = float("-inf")
         self._refusal: SpoolOfOthersError | None = None
         self._refused_until = float("-inf")
         self._shipped: object = None  # the stamp of the spool when nothing was left in it
@@ -221,8 +221,11 @@ class Hub:
         self._find_again()
         requests = self._requests[:]
         try:
-            self._work(hub, hurried=self._closing or bool(requests))
-            self._answer(hub, requests)
+            try:
+                self._work(hub, hurried=self._closing or bool(requests))
+                self._answer(hub, requests)
+            finally:  # also where the spool is refused
+                self._keep_house(hub)
         except StoreError as error:  # the next look will tell whether the hub is away
             self._note_failure(error)
 
@@ -289,17 +292,12 @@ class Hub:
         logger().warning("hub_back", after_s=round(max(0.0, time.time() - since), 1))
 
     def _work(self, hub: Store, *, hurried: bool) -> None:
-        """Keep house in the hub and in the spool, and send what is there."""
-        has_beaten, self._has_beaten = self._has_beaten, False
-        if has_beaten:
-            if self._keeps_house:
-                self._expire(hub)
-            self._listeners.look(hub, self._keeps_house)
-        looks = hurried or has_beaten
+        """Send what is in the spool."""
+        looks = hurried or self._has_beaten
         if looks and self._spool is not None and not self._spool.is_there():
             self._close_spool()
             return
-        if self._spool is None or has_beaten:
+        if self._spool is None or self._has_beaten:
             self._spool = self._spool or self._open_own_spool()
             note_heard(self._spool, hub)
         if hurried or (time.monotonic() >= self._ship_at and self._spool.stamp() != self._shipped):
@@ -307,6 +305,17 @@ class Hub:
         if self._ship_failed:
             self._ship_failed = False
             logger().warning("shipping_works_again")
+
+    def _keep_house(self, hub: Store) -> None:
+        """Keep house in the hub, after a heartbeat, and in a fifth of the time at most."""
+        has_beaten, self._has_beaten = self._has_beaten, False
+        began = time.monotonic()
+        if not has_beaten or began < self._keep_house_at:
+            return
+        if self._keeps_house:
+            self._expire(hub)
+        self._listeners.look(hub, self._keeps_house)
+        self._keep_house_at = time.monotonic() + RESTS * (time.monotonic() - began)
 
     def _open_own_spool(self) -> Spool:
         """Open the spool; one of another store is looked at again only after a while."""

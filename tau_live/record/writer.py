@@ -32,7 +32,7 @@ from tau_live.core.settings import Settings
 from tau_live.core.sync import Latch
 from tau_live.record.archive import Pruner, limits_of
 from tau_live.record.collector import Collector
-from tau_live.record.heartbeats import Heart
+from tau_live.record.heartbeats import RESTS, Heart
 from tau_live.record.inbox import BATCH_LIMIT
 from tau_live.record.pipeline import Pipeline
 from tau_live.record.trouble import Trouble
@@ -125,7 +125,7 @@ class Writer:
         self._epoch = gate.epoch
         self._ending = False
         self._stale: frozenset[Topic] = frozenset()
-        self._housekept_at = self._opened_at = float("-inf")
+        self._housekept_at = self._opened_at = self._keep_house_at = float("-inf")
         self._heart = Heart(owner, gate, limit=settings.max_failure_streak)
         self._counted: dict[str, int] = {}
         self._pause = Latch()
@@ -210,7 +210,7 @@ class Writer:
 
     def close(self) -> None:
         """Store waiting events, end open runs, and close the store."""
-        self._housekept_at = self._opened_at = float("-inf")
+        self._housekept_at = self._opened_at = self._keep_house_at = float("-inf")
         self._epoch = self._gate.epoch  # what is open is ended here in any case
         self.tick()
         self._sign.show(None)
@@ -370,6 +370,9 @@ class Writer:
         store, pipeline = self._store, self._pipeline
         if store is None or pipeline is None or 0.0 <= now - self._housekept_at < HOUSEKEEPING_S:
             return
+        began = time.monotonic()
+        if store.is_shared and began < self._keep_house_at:
+            return
         self._housekept_at = now
         self._note_jump()
         self._redate(store)
@@ -384,6 +387,7 @@ class Writer:
             store.counters.add(more)
             self._counted = counts
         self._listeners.look(store, self._keeps_house)
+        self._keep_house_at = time.monotonic() + RESTS * (time.monotonic() - began)
 
     def _note_jump(self) -> None:
         """Notice a jump of the machine's clock; events taken before it are stored first."""
