@@ -1,14 +1,15 @@
 """``tau-live store``: make, migrate, check and copy a store, wherever it is."""
 
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
 import click
 
 from tau_live.cli.doctor import print_checks
-from tau_live.cli.doctor_mistakes import FAIL, OK, WARN
+from tau_live.cli.doctor_mistakes import FAIL, OK, WARN, Check
 from tau_live.cli.doctor_store import access_checks
 from tau_live.cli.options import (
     StoreType,
@@ -27,8 +28,9 @@ from tau_live.cli.output import (
     table_of,
 )
 from tau_live.core.addresses import address_in
-from tau_live.core.errors import StoreUnavailableError
+from tau_live.core.errors import StoreError, StoreUnavailableError
 from tau_live.core.records import AuditEntry
+from tau_live.core.settings import Learner, Settings
 from tau_live.operate.status import attached_processes
 from tau_live.record.heartbeats import check_unneeded
 from tau_live.store.copying import copy as copy_store
@@ -139,7 +141,7 @@ def check(ctx: click.Context, address: Path | None, path: Path | None, *, as_jso
     looks at what the store holds.
     """
     settings = settings_of(address or path)
-    results = [*access_checks(settings.store)]
+    results = [*access_checks(settings.store), *_learning(settings)]
     states = {result.state for result in results}
     worst = next(state for state in (FAIL, WARN, OK) if state in states)
     if as_json:
@@ -148,6 +150,18 @@ def check(ctx: click.Context, address: Path | None, path: Path | None, *, as_jso
     else:
         print_checks(results)
     ctx.exit(1 if worst == FAIL else 0)
+
+
+def _learning(settings: Settings) -> Iterator[Check]:
+    """Yield what an agent with these settings and this login would say that it may not."""
+    if settings.learner is Learner.OFF or not settings.store.exists():
+        return
+    from tau_live.learn.updater import MAY_NOT_LEARN  # which loads numpy
+
+    with suppress(StoreError), closing(open_at(settings.store, read_only=True)) as given:
+        if not given.may_learn():
+            found = "this login may not learn: an agent leaves it to others, and records"
+            yield Check("learning", WARN, found, MAY_NOT_LEARN)
 
 
 @store.command("cost", epilog=epilog("store cost", "tau-live store cost --json"))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from tau_live.core.guard import logger
 from tau_live.core.sync import Latch, Throttle
 from tau_live.learn.learner import Learner, UpdateResult
 from tau_live.rl.throttle import giving_way
@@ -23,6 +24,12 @@ WAIT_S = 0.05
 BREAK_S = 1.0
 """How long to wait for an aborted update to end."""
 
+MAY_NOT_LEARN = (
+    "grant tau_live_learner to its login and start it again, or set TAU_LIVE_RL_LEARNER=off and "
+    "run `tau-live learn`"
+)
+"""What to do about a process whose login may not learn."""
+
 
 class _Abort(BaseException):
     """Raised in the thread to abort the running update, because the process ends."""
@@ -40,8 +47,8 @@ class Updater:
         weigh: Brings the evidence of trials up to date after the updates; called in the thread.
         on_idle: Called in the thread with the store when ``run_due`` has nothing left to run.
         automatic: Whether updates run as soon as they are due, or only inside ``run_due``.
-        runs_updates: Whether updates run here at all; if not, ``run_due`` waits for another
-            process.
+        runs_updates: Whether updates run here at all, if the login of the store may; if not,
+            ``run_due`` waits for another process.
     """
 
     def __init__(  # noqa: PLR0913  # its callbacks, all keyword-only
@@ -216,7 +223,9 @@ class Updater:
                 self._close_store()
             if self._learner is None:
                 self._store, self._learner = self._make()
-                self._learner.sweep()
+                self._check_rights(self._store)
+                if self._runs_updates:
+                    self._learner.sweep()
             store, learner = self._store, self._learner
             if store is None:
                 return False
@@ -226,6 +235,12 @@ class Updater:
                 self._on_failure(error)
             self._close_store()
             return False
+
+    def _check_rights(self, store: Store) -> None:
+        """Leave updates to other processes from now on if the login of this one may not learn."""
+        if self._runs_updates and not store.may_learn():
+            self._runs_updates = self._automatic = False
+            logger().warning("may_not_learn", store=store.address, todo=MAY_NOT_LEARN)
 
     def _check(self, store: Store, learner: Learner, *, requested: bool) -> bool:
         """Run updates and weigh trials, unless the store is unchanged since nothing was left."""

@@ -20,6 +20,20 @@ pytestmark = [needs_postgres, pytest.mark.slow]
 
 LOGINS = ("host", "learner", "operator", "reader")
 
+LIVING = """
+import tau_live
+
+flushed = []
+for number in range(60):
+    with tau_live.run("answer", key=f"{number}") as run:
+        run.decide("model", ["small", "large"])
+        run.reward(1.0)
+    if number % 20 == 19:
+        flushed.append(tau_live.flush(1.5))
+print(flushed, tau_live.snapshot()["gate"]["state"], flush=True)
+"""
+"""An agent that lives for longer than three failures of its learner would take."""
+
 FORBIDDEN = {
     "update a decision": "update decisions set applied = 'other'",
     "delete a decision": "delete from decisions",
@@ -88,12 +102,13 @@ def as_login(address: str, name: str) -> str:
 
 
 def run(
-    address: str, *arguments: str, learner: str = "off", interval: int = 8
+    address: str, *arguments: str, learner: str = "off", interval: int = 8, spool: str = "off"
 ) -> "subprocess.CompletedProcess[str]":
     own = {
         **environ(Path()),
         "TAU_LIVE_RL_STORE": address,
         "TAU_LIVE_RL_LEARNER": learner,
+        "TAU_LIVE_RL_SPOOL": spool,
         "TAU_LIVE_RL_UPDATE_INTERVAL": str(interval),
         "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
     }
@@ -108,8 +123,10 @@ def agent(address: str, name: str) -> "subprocess.CompletedProcess[str]":
     return run(address, "-c", AGENT, name, "30", "30", interval=64)
 
 
-def command(address: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return run(address, "-m", "tau_live.cli", *arguments)
+def command(
+    address: str, *arguments: str, learner: str = "off"
+) -> "subprocess.CompletedProcess[str]":
+    return run(address, "-m", "tau_live.cli", *arguments, learner=learner)
 
 
 def test_a_host_records_and_decides_with_its_own_rights_alone(address: str) -> None:
@@ -132,6 +149,30 @@ def test_a_process_that_also_learns_needs_both_roles(address: str) -> None:
     done = run(as_login(address, "learner"), "-c", AGENT, "a", "30", "30", learner="thread")
 
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize("with_spool", [False, True])
+def test_an_agent_that_may_not_learn_leaves_it_to_others_and_says_so_once(
+    address: str, home: Path, with_spool: bool
+) -> None:
+    own = as_login(address, "host")
+    spool = str(home / "spool.sqlite") if with_spool else "off"
+
+    done = run(own, "-c", LIVING, learner="thread", spool=spool)
+    checked = command(own, "store", "check", "--json", learner="thread")
+    quiet = command(own, "store", "check", "--json")
+    learned = command(as_login(address, "learner"), "learn", "--once", "--json")
+
+    assert done.stdout == "[False, False, False] pass\n"
+    assert done.stderr.count("may_not_learn") == done.stderr.count("\n") == 1, done.stderr
+    assert "grant tau_live_learner" in done.stderr
+    with closing(open_at(address, read_only=True)) as store:
+        assert store.rollouts.query(RolloutQuery()).total == 60
+    doubts = [each for each in json.loads(checked.stdout)["checks"] if each["state"] != "ok"]
+    assert [each["check"] for each in doubts] == ["learning"]
+    assert doubts[0]["found"].startswith("this login may not learn: ")
+    assert (checked.returncode, json.loads(quiet.stdout)["worst"]) == (0, "ok")
+    assert (learned.returncode, learned.stderr) == (0, "")
 
 
 def test_an_operator_stops_the_agents_of_a_machine_whatever_their_login(address: str) -> None:

@@ -194,6 +194,10 @@ class Store(ABC):
         """The newest version of a database's schema that this process knows; 0 for a file."""
         return 0
 
+    def may_learn(self) -> bool:
+        """Return whether this login may store updates, which not every login of a database may."""
+        return True
+
     def is_ahead(self) -> bool:
         """Return whether a database has a newer schema than this process knows."""
         return False
