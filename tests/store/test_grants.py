@@ -296,6 +296,24 @@ def test_a_login_that_may_make_no_roles_is_told_what_to_do(served: Server, home:
     assert json.loads(done.stdout)["roles"] == []
 
 
+def test_a_login_that_may_not_grant_is_refused_until_the_owner_has_granted(address: str) -> None:
+    import psycopg
+
+    own = as_login(address, "operator")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("revoke insert on rewards from tau_live_host")
+        connection.execute("grant delete on rollouts to tau_live_host")
+
+    refused = command(own, "store", "create")
+    by_owner = command(address, "store", "create")
+    again = command(own, "store", "create")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "tau_live_host may not insert rewards, and 1 more" in refused.stderr
+    assert "let the owner of the tables call" in refused.stderr
+    assert (by_owner.returncode, again.returncode) == (0, 0)
+
+
 def test_rights_that_were_given_by_hand_are_taken_away(address: str) -> None:
     import psycopg
 

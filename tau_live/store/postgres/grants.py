@@ -81,13 +81,28 @@ where rolname = any (%s::text[]) and not has_schema_privilege(rolname, %s, 'usag
 """
 
 
+TABLES = """
+select own.oid, own.relname::text as name, own.relacl
+from pg_class as own join pg_class as known on known.relnamespace = own.relnamespace
+and known.relowner = own.relowner
+where known.oid = 'rollouts'::regclass and own.relkind in ('r', 'p', 'v', 'm', 'f')
+"""
+"""The tables of a store, without those that others have in its schema."""
+
+GRANTED = f"""
+select lower(entry.privilege_type), own.name
+from ({TABLES}) as own cross join aclexplode(own.relacl) as entry
+where entry.grantee = %s::text::regrole
+"""
+
+
 def make_roles(connection: PostgresConnection) -> list[str]:
     """Make the roles that are not there, and grant all of them what they may do; return them.
 
     Rights that an earlier version granted are taken away.
 
     Raises:
-        StoreError: This login may not make roles, or does not own the tables.
+        StoreError: This login may not make roles, or does not own the tables; nothing was made.
     """
     raw, schema = connection.raw, schema_of(connection)
     names = [name_of(role, schema) for role in ROLES]
@@ -105,6 +120,7 @@ def make_roles(connection: PostgresConnection) -> list[str]:
                             schema=sql.Identifier(schema), role=sql.Identifier(name)
                         )
                     )
+            _check_grants(connection, schema)
     except psycopg.errors.InsufficientPrivilege as error:
         missing = ", ".join(name for name in names if name not in known)
         what = f"make the roles {missing}" if missing else "grant what they may do"
@@ -115,6 +131,31 @@ def make_roles(connection: PostgresConnection) -> list[str]:
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
     return names
+
+
+def _check_grants(connection: PostgresConnection, schema: str) -> None:
+    """Check that each role got its rights: a server only warns of what a login may not grant.
+
+    Raises:
+        StoreError: A role lacks some, or has others.
+    """
+    raw, wrong = connection.raw, list[str]()
+    tables = {str(row[1]) for row in raw.execute(TABLES)}
+    for role in ROLES:
+        name = name_of(role, schema)
+        hidden = set(KEPT_FROM_HOSTS.split()) if role == HOST else set()
+        wanted = {("select", table) for table in tables - hidden}
+        wanted |= {(kind, table) for kind in KINDS for table in tables_of(role, kind)}
+        granted = {(row[0], row[1]) for row in raw.execute(GRANTED, (name,))}
+        wrong += [f"{name} may not {kind} {table}" for kind, table in sorted(wanted - granted)]
+        wrong += [f"{name} may {kind} {table}" for kind, table in sorted(granted - wanted)]
+    if wrong:
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise StoreError(
+            f"the roles of store '{connection.address}' are not as they should be ({wrong[0]}"
+            f"{more}), and this login may not grant: let the owner of the tables call "
+            "`tau-live store create`"
+        )
 
 
 def _check_names(connection: PostgresConnection, schema: str, names: Sequence[str]) -> None:
