@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tau_live.operate.records import HostHold, Unaware
 
 HOLD = "gate_hold"
+RESET = 'tau-live gate reset --reason "..."'
 MOST_NAMED = 10
 """How many processes of a fleet are named; there may be a thousand."""
 
@@ -95,6 +96,8 @@ def show(ctx: click.Context, path: Path | None, as_json: bool) -> None:
     else:
         now = time.time()
         facts = [*_facts(row, killed, newest, holds, now=now), *_host_facts(hosts, now=now)]
+        if hosts and row.state == "pass":  # else the gate has it
+            facts.append(("next step", suggest(RESET)))
         print_all(facts_of([*facts, *_reach(reach_s(settings)), *_unaware_facts(unaware)]))
     if damage:
         raise StoreDamagedError(f"store '{settings.store}' is damaged: {damage}")
@@ -224,8 +227,6 @@ def _host_facts(hosts: Sequence["HostHold"], *, now: float) -> Iterator[tuple[st
         yield "holds alone", f"{each.process} since {ago(each.since, now=now)}: {why}"
     if len(hosts) > MOST_NAMED:
         yield "holds alone", f"{len(hosts) - MOST_NAMED} more; --json has all"
-    if hosts:
-        yield "next step", suggest('tau-live gate reset --reason "..."')
 
 
 def _unaware_facts(processes: Sequence["Unaware"]) -> Iterator[tuple[str, object]]:
@@ -303,7 +304,7 @@ def _facts(
         ("last error" if streaks or not is_held else "detail", row.detail or None),
         ("reason", row.reason or "no reason given" if is_held else None),
         *(("set by", entry.who) for entry in setters if entry.event == "hold"),
-        ("next step", suggest('tau-live gate reset --reason "..."') if is_held else None),
+        ("next step", suggest(RESET) if is_held else None),
         *(
             (
                 "held in memory",

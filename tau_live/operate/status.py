@@ -40,7 +40,7 @@ from tau_live.operate.records import (
 )
 from tau_live.operate.stops import disabled_plugins, killed_of, pauses_by_part
 from tau_live.record.archive import MB, excess, limits_of
-from tau_live.record.heartbeats import SEEN_S, heartbeats, is_dead, unaware
+from tau_live.record.heartbeats import SEEN_S, heartbeats, holding_alone, unaware
 from tau_live.record.rewards import totals_within
 from tau_live.record.shutdown import losses_left
 from tau_live.store.opening import open_spool
@@ -197,19 +197,18 @@ def _gate(row: GateRow) -> GateStatus:
 
 
 def hosts_holding(store: Store) -> list[HostHold]:
-    """Return the processes of a fleet that hold alone, and were seen in the last minute."""
+    """Return the processes of a fleet that hold alone."""
     if not store.is_shared:
         return []
     return [
         HostHold(
             host=each.host,
             process=each.process,
-            reason=each.report.reason,
+            reason=str(each.report.reason),
             detail=each.report.detail,
             since=each.report.since,
         )
-        for each in heartbeats(store.leases, within_s=SEEN_S)
-        if each.report.reason is not None and not is_dead(each.process)
+        for each in holding_alone(store)
     ]
 
 

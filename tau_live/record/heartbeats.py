@@ -198,6 +198,34 @@ def heartbeats(leases: Leases, *, within_s: float, prefix: str = PROCESSES) -> l
     ]
 
 
+def lately_alive(leases: Leases) -> list[Heartbeat]:
+    """Return the last heartbeat of each process that was seen lately and has not ended normally."""
+    seen = heartbeats(leases, within_s=SEEN_S)
+    return [each for each in seen if each.report.revision is not None]
+
+
+def holding_alone(store: Store) -> list[Heartbeat]:
+    """Return the processes that hold alone now.
+
+    What holds from before the newest reset is named only while its lease lasts, in which a process
+    that lives hears of that.
+    """
+    held = [each for each in lately_alive(store.leases) if each.report.reason is not None]
+    reset = newest_reset(store) if held else 0
+    return [
+        each
+        for each in held
+        if (each.report.reset == reset or each.ago_s <= HEARTBEAT_TTL_S)
+        and not is_dead(each.process)
+    ]
+
+
+def newest_reset(store: Store) -> int:
+    """Return the number of the newest reset in the history of the gate; 0 without one."""
+    log = store.gate.log(limit=_RESETS_READ)
+    return next((line.seq for line in log if line.event == "reset"), 0)
+
+
 def most_of(hosts: int) -> int:
     """Return how many of so many hosts hold all when they hold for one reason."""
     return max(FEWEST, ceil(SHARE * hosts))
@@ -206,17 +234,16 @@ def most_of(hosts: int) -> int:
 def hold_all(store: Store, *, limit: int, who: str) -> bool:
     """Let the gate of all hold if too many hosts hold for one reason; return whether it began to.
 
-    Those that have not heard of the newest reset yet do not count.
+    Those that have not heard of the newest reset yet do not count, nor do processes that ended.
 
     Raises:
         StoreError: The gate cannot be written.
     """
-    seen = heartbeats(store.leases, within_s=SEEN_S)
+    seen = lately_alive(store.leases)
     held = [each for each in seen if each.report.reason is not None]
     if len(held) < FEWEST:
         return False
-    log = store.gate.log(limit=_RESETS_READ)
-    reset = next((line.seq for line in log if line.event == "reset"), 0)
+    reset = newest_reset(store)
     of = len({each.host for each in seen})
     errors: dict[str, dict[str, str]] = {}  # by reason and host
     for each in held:

@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from tau_live.core.gate import Kind
-from tau_live.core.gate_keeper import GateKeeper
+from tau_live.core.gate_keeper import GateKeeper, ProcessReport
+from tau_live.record.heartbeats import beat
+from tau_live.store.opening import open_at
 from tau_live.store.records import Topic
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import hold
 from tests.core.gate.holding import holding
+from tests.postgres import needs_postgres, server
 
 
 def test_a_gate_that_passes_is_exit_code_0(filled: Path, run: Run) -> None:
@@ -30,6 +33,23 @@ def test_a_gate_that_holds_is_exit_code_3_and_says_why(filled: Path, run: Run) -
     assert "reason             collection_failures\n" in result.stdout
     assert "last error         disk full\n" in result.stdout
     assert "tau-live gate reset --reason" in result.stdout
+
+
+@needs_postgres
+def test_the_next_step_is_printed_once_whoever_holds(run: Run) -> None:
+    address = server().new_database()
+    held = ProcessReport(revision=0, reason="decision_failures", detail="wrong")
+    with closing(open_at(address)) as store:
+        for number in range(2):
+            beat(store, f"host-{number}:1:2", held)
+
+    alone = run("gate", "--store", address)
+    run("gate", "hold", "--reason", "audit", "--store", address)
+    all_hold = run("gate", "--store", address)
+
+    for shown, code in ((alone, 0), (all_hold, 3)):
+        assert (shown.exit_code, shown.stdout.count("holds alone")) == (code, 2)
+        assert shown.stdout.count("tau-live gate reset") == 1
 
 
 def test_its_json_has_the_same_exit_code(filled: Path, run: Run) -> None:

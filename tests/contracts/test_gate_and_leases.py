@@ -18,6 +18,7 @@ from tau_live.record.heartbeats import (
     forget_dead,
     heartbeats,
     hold_all,
+    holding_alone,
     leave,
     replace_dead,
     unaware,
@@ -347,6 +348,39 @@ def test_a_process_that_ends_leaves_its_failures_behind(store: Store) -> None:
     # a file knows its failures itself
     expected = ProcessReport(revision=None, streaks={Kind.COLLECTION: 1}, detail="wrong")
     assert left == ([expected] if store.is_shared else [])
+
+
+def test_a_process_that_held_and_has_ended_holds_nobody_and_is_not_named(store: Store) -> None:
+    hearts = [held(store, f"host-{number}:1:2") for number in range(2)]
+    named = [each.host for each in holding_alone(store)]
+
+    for heart in hearts:
+        heart.leave(store)
+
+    assert named == (["host-0", "host-1"] if store.is_shared else [])
+    assert holding_alone(store) == []
+    assert not hold_all(store, limit=3, who="me")
+
+
+def held(store: Store, owner: str) -> Heart:
+    """Let a process hold alone, and say so without a hold of all for now."""
+    gate = GateKeeper(limit=3, who=owner, in_fleet=True)
+    for at in (1.0, 2.0, 3.0):
+        gate.record_failure(Kind.DECISION, "wrong", at=at)
+    beat(store, owner, gate.report() if store.is_shared else None)
+    return Heart(owner, gate, limit=3)
+
+
+def test_a_hold_from_before_a_reset_is_named_while_its_process_may_not_know(store: Store) -> None:
+    store.clock = lambda: 1_000.0
+    sick(store, "host-0", of=1)
+    reset = replace(ENTRY, event="reset", state="pass", kind=None, reason="mended")
+    store.gate.save(replace(HELD, state="pass", reason=None, revision=1), entry=reset)
+    before = len(holding_alone(store))
+
+    store.clock = lambda: 1_021.0
+
+    assert (before, holding_alone(store)) == (2, [])
 
 
 def test_a_process_not_seen_for_a_day_is_forgotten(store: Store) -> None:
