@@ -271,7 +271,39 @@ def test_a_reader_looks_and_changes_nothing(address: str) -> None:
     refused = command(own, "gate", "hold", "--reason", "why")
 
     assert refused.returncode == 1
-    assert "permission denied" in refused.stderr
+    assert "permission denied for table turns: docs/howto/fleet.md" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["operator", "reader"])
+def test_who_may_read_everything_copies_a_store(address: str, home: Path, name: str) -> None:
+    agent(as_login(address, "host"), "a")
+    copy = home / "copy.sqlite"
+
+    done = command(address, "store", "copy", as_login(address, name), str(copy))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    with closing(open_at(copy, read_only=True)) as copied:
+        assert copied.rollouts.query(RolloutQuery()).total == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lacking", "roles"),
+    [
+        (("gate", "hold", "--reason", "why"), "insert gate", ("learner", "operator")),
+        (("pause", "learning", "--reason", "why"), "insert pauses", ("learner", "operator")),
+        (("verify",), "select lessons", ("learner", "operator", "reader")),
+    ],
+)
+def test_a_command_that_a_login_may_not_use_says_which_role_may(
+    address: str, arguments: tuple[str, ...], lacking: str, roles: tuple[str, ...]
+) -> None:
+    agent(as_login(address, "host"), "a")
+
+    refused = command(as_login(address, "host"), *arguments)
+
+    needed = " or ".join(f"tau_live_{role}" for role in roles)
+    assert refused.returncode == 1
+    assert f"this login may not {lacking}: it needs the role {needed}\n" in refused.stderr
 
 
 def test_a_login_that_may_make_no_roles_is_told_what_to_do(served: Server, home: Path) -> None:

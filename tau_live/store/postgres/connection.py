@@ -23,6 +23,7 @@ from tau_live.core.errors import (
 from tau_live.rl.throttle import yield_between, yield_gil
 from tau_live.store.postgres.dialect import BOOLEANS, MEMBERS, render
 from tau_live.store.postgres.listener import Listener
+from tau_live.store.postgres.rights import lacking
 from tau_live.store.postgres.schema import (
     NUMBERED,
     Numbered,
@@ -357,7 +358,7 @@ class PostgresConnection(Connection):
             if form:
                 self._seal_returned(form, cursor)
         except (psycopg.Error, ValueError, OverflowError) as error:
-            raise self._error_of(error) from error
+            raise self._error_of(error, text) from error
         return cursor
 
     def _run_set(
@@ -424,7 +425,7 @@ class PostgresConnection(Connection):
             cursor.itersize = ROWS
             cursor.execute(text.replace("%", "%%") if "%" in text else text)
         except psycopg.Error as error:
-            raise self._error_of(error) from error
+            raise self._error_of(error, sql) from error
         return cursor
 
     def may_insert(self, table: str) -> bool:
@@ -449,7 +450,7 @@ class PostgresConnection(Connection):
             try:
                 return self._run_set(settings, sql, parameters).rowcount
             except (psycopg.Error, ValueError, OverflowError) as error:
-                raise self._error_of(error) from error
+                raise self._error_of(error, sql) from error
 
     def change_many(self, sql: str, rows: Sequence[Parameters]) -> int:
         """Run a statement that writes for each of ``rows``; return how many rows changed."""
@@ -532,7 +533,7 @@ class PostgresConnection(Connection):
             self._open(ALONE)
             return psycopg.Cursor(self.raw).execute(sql, values)
         except (psycopg.Error, ValueError, OverflowError) as error:
-            raise self._error_of(error) from error
+            raise self._error_of(error, sql) from error
 
     def run_bound(self, sql: str, values: Sequence[object]) -> int:
         """Run a statement as ``rows_bound`` does; return how many rows it changed."""
@@ -859,8 +860,8 @@ class PostgresConnection(Connection):
         """Return the connections to the server."""
         return [raw for raw in (self._raw, self._listener.raw) if raw is not None]
 
-    def _error_of(self, error: Exception) -> StoreError:
-        return store_error(error, self.address)
+    def _error_of(self, error: Exception, sql: str = "") -> StoreError:
+        return store_error(error, self.address, sql=sql)
 
 
 def _check_encoding(raw: "psycopg.Connection[_Row]") -> None:
@@ -922,8 +923,11 @@ def _plain(value: Value) -> Value:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
-def store_error(error: Exception, address: str) -> StoreError:
-    """Return our error for an error of PostgreSQL or of its client, naming the database."""
+def store_error(error: Exception, address: str, *, sql: str = "") -> StoreError:
+    """Return our error for an error of PostgreSQL or of its client, naming the database.
+
+    Where the login lacks a right, it says which role has it, as far as the statement shows.
+    """
     if isinstance(error, OverflowError):
         return StoreError(f"store '{address}' holds no number of more than 64 bits")
     code = getattr(error, "sqlstate", None) or ""
@@ -932,6 +936,8 @@ def store_error(error: Exception, address: str) -> StoreError:
         return StoreBusyError(f"store '{address}' cannot be used: {text}")
     if code[:2] in DATA or isinstance(error, ValueError | psycopg.DataError):
         return StoreError(f"store '{address}' cannot store this: {text}")
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        text = lacking(text, sql, split_tenant(address)[1] or "public")
     unavailable = StoreUnavailableError(f"store '{address}' cannot be used: {text}")
     code = code or next((own for part, own in REFUSALS.items() if part in text), "")
     is_lost = isinstance(error, psycopg.OperationalError) and code[:2] in {"", "08", "57"}

@@ -5,7 +5,7 @@ and decide. They belong to the server, and their rights to the schema of one sto
 their names unless it is ``public``: a tenant is a schema, which no role of another may use.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import psycopg
 from psycopg import sql
@@ -13,61 +13,22 @@ from psycopg import sql
 from tau_live.core.addresses import TENANT
 from tau_live.core.errors import StoreError
 from tau_live.store.postgres.connection import PostgresConnection, store_error
-
-HOST, LEARNER, OPERATOR, READER = ROLES = ("host", "learner", "operator", "reader")
-
-KINDS = ("insert", "update", "delete")
-
-_RECORDED = "attempts recorded_spans arms ready_points awaiting names queue queue_times"
-_NUMBERS = "ids status_shards counter_shards sequences leases"
-_PROMPTS = "optimizations candidates tool_use lessons quarantine replies steps resources"
-
-RIGHTS: Mapping[str, Mapping[str, str]] = {
-    HOST: {
-        "insert": f"rollouts decisions rewards workers alerts alert_marks {_RECORDED} {_NUMBERS} "
-        "seals",
-        "update": "rollouts attempts recorded_spans awaiting rewards workers alert_marks turns "
-        f"{_NUMBERS}",
-        "delete": "awaiting queue ready_points rewards leases alerts alert_marks",
-    },
-    LEARNER: {
-        "insert": "policies updates in_service trials monitors checkpoints resources candidates "
-        "gate gate_log audit pauses",
-        "update": "in_service trials monitors checkpoints resources candidates ready_points gate "
-        "revisions",
-        "delete": "checkpoints",
-    },
-    OPERATOR: {
-        "insert": f"in_service trials gate gate_log audit pauses {_PROMPTS}",
-        "update": f"in_service trials gate revisions {_PROMPTS}",
-        "delete": f"pauses lessons rollouts decisions sequences checkpoints seals {_RECORDED}",
-    },
-    READER: {},
-}
-"""The tables that a role may change, beside those of ``BESIDE``."""
-
-BESIDE: Mapping[str, Sequence[str]] = {LEARNER: (HOST,), OPERATOR: (HOST,)}
-"""The roles whose rights a role has, too."""
-
-KEPT_FROM_HOSTS = "lessons quarantine replies steps optimizations tool_use"
-"""The tables that a host does not read: it needs none of them to record, decide and alert."""
-
-
-def name_of(role: str, schema: str) -> str:
-    """Return what a role is named on the server: that of a tenant, which is a schema, by it."""
-    return f"tau_live_{role}" if schema == "public" else f"tau_live_{schema}_{role}"
+from tau_live.store.postgres.rights import (
+    HOST,
+    KEPT_FROM_HOSTS,
+    KINDS,
+    READER,
+    ROLES,
+    may,
+    name_of,
+    tables_of,
+)
 
 
 def schema_of(connection: PostgresConnection) -> str:
     """Return the schema of a store. Raises: psycopg.Error."""
     [(schema,)] = connection.raw.execute(SCHEMA)
     return str(schema)
-
-
-def tables_of(role: str, kind: str) -> list[str]:
-    """Return the tables that a role may change in a way, sorted."""
-    roles = (role, *BESIDE.get(role, ()))
-    return sorted({table for each in roles for table in RIGHTS[each].get(kind, "").split()})
 
 
 SCHEMA = """
@@ -143,9 +104,8 @@ def _check_grants(connection: PostgresConnection, schema: str) -> None:
     tables = {str(row[1]) for row in raw.execute(TABLES)}
     for role in ROLES:
         name = name_of(role, schema)
-        hidden = set(KEPT_FROM_HOSTS.split()) if role == HOST else set()
-        wanted = {("select", table) for table in tables - hidden}
-        wanted |= {(kind, table) for kind in KINDS for table in tables_of(role, kind)}
+        kinds = ("select", *KINDS)
+        wanted = {(kind, table) for kind in kinds for table in tables if may(role, kind, table)}
         granted = {(row[0], row[1]) for row in raw.execute(GRANTED, (name,))}
         wrong += [f"{name} may not {kind} {table}" for kind, table in sorted(wanted - granted)]
         wrong += [f"{name} may {kind} {table}" for kind, table in sorted(granted - wanted)]
@@ -180,11 +140,12 @@ def _check_names(connection: PostgresConnection, schema: str, names: Sequence[st
 def _grants(role: str) -> list[str]:
     """Return the statements that grant a role what it may do, and nothing else."""
     hidden = KEPT_FROM_HOSTS.split() if role == HOST else []
+    sequences = "select" if role == READER else "usage"  # a copy has the last numbers
     return [
         "revoke all on all tables in schema {schema} from {role}",
         "grant usage on schema {schema} to {role}",
         "grant select on all tables in schema {schema} to {role}",
-        *(["grant usage on all sequences in schema {schema} to {role}"] if role != READER else []),
+        f"grant {sequences} on all sequences in schema {{schema}} to {{role}}",
         *(f"revoke select on {{schema}}.{table} from {{role}}" for table in hidden),
         *(
             f"grant {kind} on {', '.join(f'{{schema}}.{table}' for table in tables)} to {{role}}"

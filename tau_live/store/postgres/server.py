@@ -6,7 +6,8 @@ from statistics import median
 import psycopg
 
 from tau_live.store.postgres.connection import PostgresConnection, store_error
-from tau_live.store.postgres.grants import KINDS, ROLES, name_of, schema_of, tables_of
+from tau_live.store.postgres.grants import schema_of
+from tau_live.store.postgres.rights import KINDS, ROLES, name_of, tables_of
 from tau_live.store.records import ServerFacts
 
 ROUNDS = 5
