@@ -234,6 +234,25 @@ def test_the_server_refuses_a_host(what: str, address: str) -> None:
         connection.execute(FORBIDDEN[what].encode())
 
 
+def test_a_learner_may_do_what_the_page_says_and_end_no_pause(address: str) -> None:
+    own = as_login(address, "learner")
+    run(own, "-c", AGENT, "a", "30", "30", learner="thread")
+
+    done = [
+        command(own, *arguments, "--reason", "why")
+        for arguments in (
+            ("gate", "hold"),
+            ("gate", "reset"),
+            ("pause", "collection"),
+            ("policy", "use", "0", "--point", "model"),
+        )
+    ]
+    refused = command(own, "resume", "collection", "--reason", "why")
+
+    assert [one.stderr for one in done if one.returncode] == []
+    assert "may not delete pauses: it needs the role tau_live_operator\n" in refused.stderr
+
+
 def test_an_operator_stops_and_resumes_and_forgets(address: str) -> None:
     agent(as_login(address, "host"), "a")
     command(as_login(address, "learner"), "learn", "--once")
