@@ -326,6 +326,14 @@ MISTAKES: Mapping[str, Mistake] = MappingProxyType(
             'Set `options-from = "resources"` in `[tool.tau-live.decisions.prompt]`.',
             'set options-from = "resources" in [tool.tau-live.decisions.prompt]',
         ),
+        "spool-of-others": Mistake(
+            "spool", FAIL,
+            "The spool of this host belongs to another database or tenant, so nothing is recorded "
+            "here and nothing is sent.",
+            "Name another file with `TAU_LIVE_RL_SPOOL`, and send what is in this one to its own "
+            "database; where that is gone, move the file away.",
+            "{todo}",
+        ),
         "stores-several": Mistake(
             "store", WARN,
             "Several stores are in one folder: perhaps you are looking at the wrong one.",

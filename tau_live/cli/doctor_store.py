@@ -17,11 +17,18 @@ from tau_live.boot.hosts import HostState, Standing
 from tau_live.cli.doctor_mistakes import FAIL, OK, WARN, Check, mistake
 from tau_live.cli.output import ago, number, seconds, since
 from tau_live.cli.status import spool_text
-from tau_live.core.errors import StoreBusyError, StoreDamagedError, TauLiveError
+from tau_live.core.addresses import address_in
+from tau_live.core.errors import (
+    SpoolOfOthersError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    TauLiveError,
+)
 from tau_live.core.memory_holds import memory_holds
 from tau_live.core.reasons import FOREIGN_DEFAULT, QUEUE_FULL, RERUNS, lost_events
 from tau_live.core.records import RewardSource
-from tau_live.core.settings import Learner, Settings, here
+from tau_live.core.settings import SPOOL_NAME, Learner, Settings, here, spool_of
 from tau_live.decisions.policies import check_policy
 from tau_live.decisions.prompts import PromptHistory, is_signed, prompt_history, prompt_keys
 from tau_live.learn.monitoring import monitor_figures
@@ -48,6 +55,7 @@ from tau_live.operate.stops import (
 from tau_live.record.archive import MB, excess, limits_of
 from tau_live.record.rewards import reward_range
 from tau_live.record.trouble import advice
+from tau_live.runtime.build import open_spool_of
 from tau_live.store.opening import (
     OLDEST_SERVER,
     is_store,
@@ -107,32 +115,57 @@ def store_checks(file: Path, settings: Settings | None, *, now: float) -> Iterat
         yield mistake("store-unwritable", problem)._replace(advice=advice)
         return
     yield _kill_switch(file, settings, now=now)
-    yield from _spool(file, settings, now=now)
     yield from _file(file)
-    yield from _place(file)
+    yield from _place(file, settings)
+    yield from _contents(file, settings, now=now)
+    if settings is not None:
+        yield from _prompts(file, settings)
+
+
+def _contents(file: Path, settings: Settings | None, *, now: float) -> Iterator[Check]:
+    """Yield the checks of what a store and its spool hold, as far as they can be read."""
     with ExitStack() as stack:
-        store = None
+        store, hub_id = None, ""
         try:
             if file.exists():
-                store = stack.enter_context(closing(open_at(file, read_only=True)))
-                yield from _inside(store, file, now=now)
+                opened = stack.enter_context(closing(open_at(file, read_only=True)))
+                hub_id, store = opened.id(), opened
         except TauLiveError as error:
             yield _unusable(error)
+        if settings is not None:
+            yield from _spool(replace(settings, store=file), hub_id=hub_id, now=now)
+        if store is not None:
+            try:
+                yield from _inside(store, file, now=now)
+            except TauLiveError as error:
+                yield _unusable(error)
         yield from _attached_processes(file)
         if store is not None and settings is not None:
             with suppress(TauLiveError):  # the first check that fails reports it
                 yield from _learning(store, file, settings, now=now)
             with suppress(TauLiveError):
                 yield from _retention(store, settings, now=now)
-    if settings is not None:
-        yield from _prompts(file, settings)
 
 
-def _spool(file: Path, settings: Settings | None, *, now: float) -> Iterator[Check]:
-    """Yield what the spool of this host has yet to send, if there is one."""
-    spool = None if settings is None else spool_status(replace(settings, store=file))
-    if spool is not None:
-        yield Check("spool", OK, spool_text(spool, now=now))
+def _spool(settings: Settings, *, hub_id: str, now: float) -> Iterator[Check]:
+    """Yield what the spool of this host has yet to send, and whether it is the store's at all.
+
+    Args:
+        settings: Those of the store.
+        hub_id: ``Store.id`` of the store; empty while it cannot be reached.
+        now: Epoch seconds, UTC.
+    """
+    spool, path = spool_status(settings), spool_of(settings)
+    if spool is None or path is None:
+        return
+    check = Check("spool", OK, spool_text(spool, now=now))
+    try:
+        open_spool_of(settings, path, hub_id=hub_id, read_only=True).close()
+    except SpoolOfOthersError as error:
+        check = mistake("spool-of-others", error.problem, todo=error.todo)
+    except StoreError:  # one of before does not know whose it is
+        pass
+    yield check
 
 
 def _prompts(file: Path, settings: Settings) -> Iterator[Check]:
@@ -216,12 +249,12 @@ def _file(file: Path) -> Iterator[Check]:
         yield full._replace(state=FAIL) if free < 4 * 1024 * 1024 else full
 
 
-def _place(file: Path) -> Iterator[Check]:
+def _place(file: Path, settings: Settings | None) -> Iterator[Check]:
     """Yield what is wrong with the place of a store, whether it exists or not."""
     kind = file_system_of(file, MOUNTS)
     if kind in NETWORKED:
         yield mistake("store-on-network", f"{file} is on {kind}, where locks are unreliable")
-    others = _other_stores(file)
+    others = _other_stores(file, settings)
     if others:
         named = ", ".join(other.name for other in others[:3])
         yield mistake("stores-several", f"{len(others)} more in {file.absolute().parent}: {named}")
@@ -257,11 +290,16 @@ def _unescape(path: str) -> str:
     return path
 
 
-def _other_stores(file: Path) -> list[Path]:
-    """Return the stores that lie beside one, the newest first."""
+def _other_stores(file: Path, settings: Settings | None) -> list[Path]:
+    """Return the stores that lie beside one and are no spool of it, the newest first."""
+    own = {file.absolute()}
+    if address_in(file) is not None:
+        own.add(file.absolute().with_name(SPOOL_NAME))  # also if it is no longer used
+    if settings is not None:
+        own.add(settings.spool.absolute())
     try:
         beside = list(islice(file.absolute().parent.iterdir(), 200))
-        stores = [path for path in beside if path.name != file.name and is_store(path)]
+        stores = [path for path in beside if path not in own and is_store(path)]
         return sorted(stores, key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
         return []
@@ -450,14 +488,14 @@ def _writable(file: Path) -> Check:
     return unwritable._replace(check="writing", advice=advice(error))
 
 
-def access_checks(file: Path) -> Iterator[Check]:
+def access_checks(file: Path, settings: Settings) -> Iterator[Check]:
     """Yield whether a store can be reached, read and written, without a look at its rows."""
     try:
         facts = server_facts(file)
         yield from _server(facts)
         if facts is None:
             yield from _file(file)
-            yield from _place(file)
+            yield from _place(file, settings)
         if file.exists():
             with closing(open_at(file, read_only=True)) as store:
                 yield Check("schema", OK, f"version {store.connection.version()}")

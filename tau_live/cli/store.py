@@ -141,7 +141,7 @@ def check(ctx: click.Context, address: Path | None, path: Path | None, *, as_jso
     looks at what the store holds.
     """
     settings = settings_of(address or path)
-    results = [*access_checks(settings.store), *_learning(settings)]
+    results = [*access_checks(settings.store, settings), *_learning(settings)]
     states = {result.state for result in results}
     worst = next(state for state in (FAIL, WARN, OK) if state in states)
     if as_json:

@@ -105,19 +105,25 @@ class SpoolOfOthersError(StoreUnavailableError):
     Attributes:
         path: The spool.
         owner: The address of the store that it belongs to.
+        problem: What is wrong, without what to do about it.
     """
 
-    todo = (
-        "name another file with TAU_LIVE_RL_SPOOL; what this one holds is sent by `tau-live ship` "
-        "with the address of its own store, or given up by deleting it"
-    )
-
     def __init__(self, path: "Path", owner: str, *, wanted: str, unsent: int) -> None:
-        what = f"'{owner}'" if owner != wanted else "an earlier database at this address"
-        super().__init__(
-            f"spool '{path}' belongs to {what} and has {unsent} rollouts to be sent there, not to "
-            f"'{wanted}': {self.todo}"
+        is_gone = owner == wanted  # nobody can reach that database any more
+        what = "an earlier database at this address" if is_gone else f"'{owner}'"
+        self.todo = (
+            f"move '{path}' away, and the files beside it whose names begin with its own; what it "
+            "holds is read by `tau-live export --store FILE`"
+            if is_gone
+            else "name another file with TAU_LIVE_RL_SPOOL; what this one holds is sent by "
+            f"`TAU_LIVE_RL_SPOOL='{path}' tau-live ship --store '{owner}'`, or given up by "
+            "deleting it"
         )
+        self.problem = (
+            f"spool '{path}' belongs to {what} and has {unsent} rollouts to be sent there, not to "
+            f"'{wanted}'"
+        )
+        super().__init__(f"{self.problem}: {self.todo}")
         self.path = path
         self.owner = owner
 

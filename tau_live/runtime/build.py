@@ -35,20 +35,24 @@ def open_store(settings: Settings, *, busy_timeout_s: float = 5.0) -> Store:
     )
 
 
-def open_spool_of(settings: Settings, path: Path, *, hub_id: str) -> Spool:
+def open_spool_of(settings: Settings, path: Path, *, hub_id: str, read_only: bool = False) -> Spool:
     """Open the spool of the settings, which becomes that of their store if it is nobody's yet.
 
     Args:
         settings: The store, and how it is written.
         path: The file of the spool.
         hub_id: ``Store.id`` of the store; empty while it cannot be reached.
+        read_only: Whether to write nothing: what is nobody's stays so.
 
     Raises:
         SpoolOfOthersError: It is another store's.
         StoreError: It cannot be opened.
     """
     spool = open_spool(
-        path, synchronous=settings.durability.value, key_file=settings.audit_key_file
+        path,
+        synchronous=settings.durability.value,
+        read_only=read_only,
+        key_file=settings.audit_key_file,
     )
     try:
         spool.belong_to(where_in(address_in(settings.store) or str(settings.store)), id_=hub_id)

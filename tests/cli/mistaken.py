@@ -20,6 +20,7 @@ from tau_live.core.reasons import Part, Pause
 from tau_live.core.records import Monitor, MonitorNumbers
 from tau_live.operate.stops import Notices
 from tau_live.store.files import policies_of
+from tau_live.store.opening import open_spool
 from tau_live.store.records import ServerFacts
 from tau_live.store.sealing import Keys, key_in
 from tau_live.store.sqlite.connection import connect
@@ -307,6 +308,15 @@ def _(file: Path, patch: pytest.MonkeyPatch) -> None:
 @makes("stores-several")
 def _(file: Path, patch: pytest.MonkeyPatch) -> None:
     SqliteStore.open(file.with_name("live.db")).close()
+
+
+@makes("spool-of-others")
+def _(file: Path, patch: pytest.MonkeyPatch) -> Environ:
+    away = file.with_name("away.address")
+    away.write_text("postgresql://me@127.0.0.1:1/tau")
+    with closing(open_spool(file.with_name("spool.sqlite"))) as spool:
+        spool.belong_to("postgresql://me@other.example/tau", id_="1")
+    return {"store": str(away), "TAU_LIVE_RL_SPOOL": str(file.with_name("spool.sqlite"))}
 
 
 @makes("prompts-unread")

@@ -1,4 +1,5 @@
 import errno
+import json
 import sys
 from contextlib import closing
 from importlib.util import find_spec
@@ -6,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tau_live.core.addresses import where_in
 from tau_live.core.processes import PROCESSES, this_process
 from tau_live.core.records import RewardSource, RolloutStatus
 from tau_live.learn.learner import LEASE
 from tau_live.store.files import policies_of
+from tau_live.store.opening import open_at, open_spool
 from tau_live.store.sqlite.store import SqliteStore
 from tests.cli.conftest import Read, Run
 from tests.cli.filled import HOST_PROCESS, hold
 from tests.contracts.making import ready, reward, rollout
+from tests.postgres import needs_postgres, server
 from tests.writes import writes
 
 
@@ -223,3 +227,102 @@ def test_a_process_that_died_is_not_named(filled: Path, read: Read) -> None:
 
     assert isinstance(found, dict)
     assert [check for check in found["checks"] if dead in check["found"]] == []
+
+
+AWAY = "postgresql://tau@127.0.0.1:1/tau"
+
+
+def checked(run: Run, *arguments: object, **environ: str) -> dict[str, dict[str, str]]:
+    """Return the checks of the spool and of the store's folder, by their subject."""
+    checks = json.loads(run("doctor", *arguments, "--json", **environ).stdout)["checks"]
+    return {check["check"]: check for check in checks if check["check"] in {"spool", "store"}}
+
+
+@pytest.mark.parametrize("others", [[], ["live.db"]])
+@pytest.mark.parametrize("own", ["spool.sqlite", "named.sqlite"])
+def test_the_hosts_own_spool_is_no_store_to_be_moved_away(
+    own: str, others: list[str], tmp_path: Path, run: Run
+) -> None:
+    address = tmp_path / "ours.address"
+    address.write_text(AWAY)
+    for name in ("spool.sqlite", own):  # the first may hold what is not sent, whatever is named now
+        open_spool(tmp_path / name).close()
+    for name in others:
+        SqliteStore.open(tmp_path / name).close()
+
+    found = checked(run, "--store", address, TAU_LIVE_RL_SPOOL=str(tmp_path / own))
+
+    several = found["store"]["found"] if others else None
+    assert several == (f"1 more in {tmp_path}: live.db" if others else None)
+    assert found.get("store", {}).get("mistake") == ("stores-several" if others else None)
+
+
+@needs_postgres
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_spool_of_another_database_is_a_failure_with_what_sends_it(
+    is_away: bool, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    spool, owner, wanted = tmp_path / "one.sqlite", *(server().new_database() for _ in range(2))
+    filled_spool(spool, owner)
+    wanted = AWAY if is_away else wanted
+
+    found = checked(run, "--store", wanted, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
+    own = checked(run, "--store", owner, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
+
+    assert (found["state"], found["mistake"]) == ("fail", "spool-of-others")
+    assert f"belongs to '{where_in(owner)}' and has 1 rollouts" in found["found"]
+    sends = f"TAU_LIVE_RL_SPOOL='{spool}' tau-live ship --store '{where_in(owner)}'"
+    assert sends in found["advice"]
+    assert own["state"] == "ok"
+    sent = run("ship", "--store", where_in(owner), "--json", TAU_LIVE_RL_SPOOL=str(spool))
+    assert json.loads(sent.stdout)["shipped"] == 1, sent.stderr
+
+
+@needs_postgres
+def test_a_spool_of_a_database_that_is_gone_is_to_be_moved_and_can_be_read(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    address, spool = server().new_database(), tmp_path / "one.sqlite"
+    filled_spool(spool, address)
+    name = address.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(server().address("postgres"), autocommit=True) as connection:
+        connection.execute(f"drop database {name} with (force)".encode())
+        connection.execute(f"create database {name} template template0".encode())
+    open_at(address).close()
+
+    found = checked(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
+    (tmp_path / "moved").mkdir()
+    for file in tmp_path.glob("one.sqlite*"):
+        file.rename(tmp_path / "moved" / file.name)
+    exported = run("export", "--store", tmp_path / "moved/one.sqlite")
+
+    assert (found["state"], found["mistake"]) == ("fail", "spool-of-others")
+    assert "belongs to an earlier database at this address" in found["found"]
+    assert f"move '{spool}' away" in found["advice"]
+    assert "tau-live ship" not in found["advice"]
+    assert '"live-unsent"' in exported.stdout
+
+
+def test_a_spool_is_neither_made_nor_taken_by_looking(tmp_path: Path, run: Run) -> None:
+    address, spool = tmp_path / "ours.address", tmp_path / "one.sqlite"
+    address.write_text(AWAY)
+    missing = checked(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))
+    was_made = spool.exists()
+    open_spool(spool).close()
+
+    nobodys = checked(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
+
+    assert ("spool" in missing, was_made, nobodys["state"]) == (False, False, "ok")
+    with closing(open_spool(spool)) as opened:
+        opened.belong_to("postgresql://tau@other/tau", id_="1")  # it is still nobody's
+
+
+def filled_spool(path: Path, owner: str) -> None:
+    """Make a spool of a database with one ended rollout to be sent."""
+    with closing(open_at(owner)) as store, closing(open_spool(path)) as spool:
+        spool.belong_to(where_in(owner), id_=store.id())
+        writes(spool).begin_rollout(rollout("live-unsent", RolloutStatus.SUCCEEDED, ended_at=4.0))

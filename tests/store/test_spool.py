@@ -16,6 +16,8 @@ from tau_live.store.roles import Spool
 from tests.contracts.making import begun
 
 HERE, THERE = "postgresql://me@db/tau", "postgresql://me@other/tau"
+SHIP = f"TAU_LIVE_RL_SPOOL='{{}}' tau-live ship --store '{HERE}'"
+MOVE = "move '{}' away"
 
 
 @pytest.fixture
@@ -48,17 +50,17 @@ def test_a_spool_is_opened_for_its_own_store(
 
 
 @pytest.mark.parametrize(
-    ("owner", "who"),
+    ("owner", "who", "todo"),
     [
-        pytest.param((HERE, "1"), (THERE, "2"), id="another"),
-        pytest.param((HERE, "1"), (HERE, "2"), id="another at its address"),
-        pytest.param((HERE, "1/1"), (THERE, "1/2"), id="a copy of it"),
-        pytest.param((HERE, "1"), (THERE, ""), id="it cannot be reached"),
-        pytest.param((HERE, ""), (THERE, "2"), id="it could not be reached before"),
+        pytest.param((HERE, "1"), (THERE, "2"), SHIP, id="another"),
+        pytest.param((HERE, "1"), (HERE, "2"), MOVE, id="another at its address"),
+        pytest.param((HERE, "1/1"), (THERE, "1/2"), SHIP, id="a copy of it"),
+        pytest.param((HERE, "1"), (THERE, ""), SHIP, id="it cannot be reached"),
+        pytest.param((HERE, ""), (THERE, "2"), SHIP, id="it could not be reached before"),
     ],
 )
 def test_a_spool_of_another_store_is_refused_with_what_to_do(
-    path: Path, owner: tuple[str, str], who: tuple[str, str]
+    path: Path, owner: tuple[str, str], who: tuple[str, str], todo: str
 ) -> None:
     with closing(open_spool(path)) as spool:
         spool.belong_to(owner[0], id_=owner[1])
@@ -68,9 +70,21 @@ def test_a_spool_of_another_store_is_refused_with_what_to_do(
             spool.belong_to(who[0], id_=who[1])
         spool.belong_to(owner[0], id_=owner[1])  # it still is
 
-    assert str(path) in str(caught.value)
-    assert "TAU_LIVE_RL_SPOOL" in caught.value.todo
-    assert "tau-live ship" in caught.value.todo
+    assert str(caught.value) == f"{caught.value.problem}: {caught.value.todo}"
+    assert str(path) in caught.value.problem
+    assert todo.format(path) in caught.value.todo
+
+
+def test_a_spool_that_is_read_stays_nobodys(path: Path) -> None:
+    open_spool(path).close()
+
+    with closing(open_spool(path, read_only=True)) as spool:
+        spool.belong_to(THERE, id_="2")
+    with closing(open_spool(path)) as spool:
+        spool.belong_to(HERE, id_="1")
+
+        with pytest.raises(SpoolOfOthersError):
+            spool.belong_to(THERE, id_="2")
 
 
 def test_a_store_is_known_by_its_id_once_it_was_reached(spool: Spool) -> None:

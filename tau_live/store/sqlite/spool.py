@@ -95,6 +95,8 @@ class Spool(SqliteStore):
     def belong_to(self, address: str, *, id_: str) -> None:
         """Check that this is the spool of a store, whose it becomes if it is nobody's yet.
 
+        One that was opened to be read stays nobody's.
+
         Args:
             address: Where the store is, without secrets.
             id_: ``Store.id``, wherever the store is; empty while it cannot be reached.
@@ -102,7 +104,7 @@ class Spool(SqliteStore):
         Raises:
             SpoolOfOthersError: It is another's.
         """
-        if not self._belongs_to(address, id_):
+        if not self._belongs_to(address, id_) and not self._connection.read_only:
             with self.begin():
                 if not self._belongs_to(address, id_):
                     self._connection.change(BELONGS, (id_, address))
