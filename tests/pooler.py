@@ -23,7 +23,7 @@ pool_mode = transaction
 default_pool_size = {sessions}
 max_client_conn = 200
 server_idle_timeout = 1
-ignore_startup_parameters = options
+ignore_startup_parameters = {ignored}
 auth_type = trust
 auth_file = {folder}/users
 logfile = {folder}/pooler.log
@@ -49,13 +49,16 @@ class Pooler:
     Args:
         server: The server.
         logins: Its logins that may use the pooler.
+        ignored: What of an address is dropped; anything else that it does not know is refused.
     """
 
-    def __init__(self, server: Server, *logins: str) -> None:
+    def __init__(self, server: Server, *logins: str, ignored: str = "options") -> None:
         self._folder = server.folder
         users, own = self._folder / "users", self._folder / "pooler.ini"
         users.write_text("".join(f'"{login}" ""\n' for login in ("tau", *logins)))
-        own.write_text(INI.format(folder=self._folder, port=server.port, sessions=SESSIONS))
+        own.write_text(
+            INI.format(folder=self._folder, port=server.port, sessions=SESSIONS, ignored=ignored)
+        )
         command = [program() or "", "--quiet", str(own)]
         if os.getuid() == 0:
             for file in (users, own):

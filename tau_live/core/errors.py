@@ -82,17 +82,19 @@ class LogLineError(EventError):
 
 
 class StoreError(TauLiveError):
-    """A request that the store refuses."""
+    """A request that the store refuses.
+
+    Attributes:
+        todo: What an operator should do about it, one for each cause; or empty.
+    """
+
+    def __init__(self, *texts: str, todo: str = "") -> None:
+        super().__init__(*texts)
+        self.todo = todo
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot be opened, read or written.
-
-    Attributes:
-        todo: What an operator should do about a server that fails, one for each cause; or empty.
-    """
-
-    todo = ""
+    """The store cannot be opened, read or written."""
 
 
 class StoreBusyError(StoreUnavailableError):
@@ -111,7 +113,7 @@ class SpoolOfOthersError(StoreUnavailableError):
     def __init__(self, path: "Path", owner: str, *, wanted: str, unsent: int) -> None:
         is_gone = owner == wanted  # nobody can reach that database any more
         what = "an earlier database at this address" if is_gone else f"'{owner}'"
-        self.todo = (
+        todo = (
             f"move '{path}' away, and the files beside it whose names begin with its own; what it "
             "holds is read by `tau-live export --store FILE`"
             if is_gone
@@ -123,7 +125,7 @@ class SpoolOfOthersError(StoreUnavailableError):
             f"spool '{path}' belongs to {what} and has {unsent} rollouts to be sent there, not to "
             f"'{wanted}'"
         )
-        super().__init__(f"{self.problem}: {self.todo}")
+        super().__init__(f"{self.problem}: {todo}", todo=todo)
         self.path = path
         self.owner = owner
 

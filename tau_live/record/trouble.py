@@ -17,6 +17,7 @@ from collections.abc import Callable
 from tau_live.core.errors import (
     StoreBusyError,
     StoreDamagedError,
+    StoreError,
     StoreFilesError,
     StoreUnavailableError,
     StoreVersionError,
@@ -252,7 +253,7 @@ def advice(error: TauLiveError) -> str:
     """Return what an operator should do about a store that cannot be used."""
     if isinstance(error, StoreBusyError):
         return WAIT
-    if isinstance(error, StoreUnavailableError) and error.todo:
+    if isinstance(error, StoreError) and error.todo:
         return error.todo
     if isinstance(error, StoreDamagedError):
         return DAMAGED

@@ -6,7 +6,8 @@ Another backend is a folder beside ``sqlite``, held to ``tests/contracts``, and 
 
 import os
 import re
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from sqlite3 import sqlite_version_info
 
@@ -128,16 +129,28 @@ def _open_database(  # all but two by name
     key_file: Path | None,
     copying: bool,
 ) -> Store:
-    try:
+    with _client():
         from tau_live.store.postgres.store import PostgresStore
-    except ImportError as error:
-        raise StoreUnavailableError(
-            "a store in PostgreSQL needs its client: `pip install 'tau-live[postgres]'`"
-        ) from error
     return PostgresStore.open(
         address, file=file, busy_timeout_s=busy_timeout_s, read_only=read_only, key_file=key_file,
         copying=copying,
     )  # fmt: skip
+
+
+@contextmanager
+def _client() -> Iterator[None]:
+    """Name the extra that is missing, if an import inside needs it.
+
+    Raises:
+        StoreUnavailableError: It does.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise StoreUnavailableError(
+            "a store in PostgreSQL needs its client: `pip install 'tau-live[postgres]'`",
+            todo="install the extra where the agent and this command run",
+        ) from error
 
 
 def reader(file: Path, *, busy_timeout_s: float) -> Connection:
@@ -149,7 +162,8 @@ def reader(file: Path, *, busy_timeout_s: float) -> Connection:
     address = address_in(file)
     if address is None:
         return connect(file, busy_timeout_s=busy_timeout_s, read_only=True)
-    from tau_live.store.postgres.connection import PostgresConnection
+    with _client():
+        from tau_live.store.postgres.connection import PostgresConnection
 
     return PostgresConnection(address, file=file, busy_timeout_s=busy_timeout_s, read_only=True)
 
@@ -164,17 +178,20 @@ def migrate(file: Path, *, key_file: Path | None) -> tuple[int, int]:
     Raises:
         StoreBusyError: Others kept a lock of a database for too long.
         StoreUnavailableError: It cannot be opened.
-        StoreVersionError: It was written by a newer tau-live, or is a copy that is not whole yet.
+        StoreVersionError: It was written by a newer tau-live, or is a copy that is not whole yet;
+            or there are no tables in a database.
     """
-    with closing(reader(file, busy_timeout_s=WAIT_S)) as connection:
-        before = connection.version()
     address = address_in(file)
-    if address is not None:
-        from tau_live.store.postgres.connection import PostgresConnection
-        from tau_live.store.postgres.store import migrate as migrate_database
+    if address is None:
+        with closing(reader(file, busy_timeout_s=WAIT_S)) as connection:
+            before = connection.version()
+    else:
+        with _client():
+            from tau_live.store.postgres.connection import PostgresConnection
+            from tau_live.store.postgres.store import migrate as migrate_database
 
         with closing(PostgresConnection(address, file=file, busy_timeout_s=WAIT_S)) as writing:
-            migrate_database(writing)
+            before = migrate_database(writing)
     with closing(open_at(file, key_file=key_file)) as store:
         return before, store.connection.version()
 
@@ -194,7 +211,8 @@ def make_tenant(file: Path, name: str) -> str:
     if is_reserved or not TENANT.fullmatch(name) or own not in {"", name}:
         expected = own or f"{TENANT.pattern}, and no schema of the server's own"
         raise StoreError(f"a tenant cannot be named {name!r} here: expected {expected}")
-    from tau_live.store.postgres.connection import PostgresConnection
+    with _client():
+        from tau_live.store.postgres.connection import PostgresConnection
 
     with closing(PostgresConnection(given, file=file, busy_timeout_s=WAIT_S)) as connection:
         connection.make_schema(name)
@@ -210,8 +228,9 @@ def server_facts(file: Path) -> ServerFacts | None:
     address = address_in(file)
     if address is None:
         return None
-    from tau_live.store.postgres.connection import PostgresConnection
-    from tau_live.store.postgres.server import server_facts as facts_of
+    with _client():
+        from tau_live.store.postgres.connection import PostgresConnection
+        from tau_live.store.postgres.server import server_facts as facts_of
 
     with closing(
         PostgresConnection(address, file=file, busy_timeout_s=WAIT_S, read_only=True)
@@ -258,7 +277,8 @@ def why_unwritable(file: Path, *, wait_s: float) -> TauLiveError | None:
 
 
 def _why_unwritable(address: str, file: Path, *, wait_s: float) -> TauLiveError | None:
-    from tau_live.store.postgres.connection import PostgresConnection
+    with _client():
+        from tau_live.store.postgres.connection import PostgresConnection
 
     try:
         with closing(PostgresConnection(address, file=file, busy_timeout_s=wait_s)) as connection:

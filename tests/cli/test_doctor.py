@@ -232,7 +232,7 @@ def test_a_process_that_died_is_not_named(filled: Path, read: Read) -> None:
 AWAY = "postgresql://tau@127.0.0.1:1/tau"
 
 
-def checked(run: Run, *arguments: object, **environ: str) -> dict[str, dict[str, str]]:
+def checks_of(run: Run, *arguments: object, **environ: str) -> dict[str, dict[str, str]]:
     """Return the checks of the spool and of the store's folder, by their subject."""
     checks = json.loads(run("doctor", *arguments, "--json", **environ).stdout)["checks"]
     return {check["check"]: check for check in checks if check["check"] in {"spool", "store"}}
@@ -250,7 +250,7 @@ def test_the_hosts_own_spool_is_no_store_to_be_moved_away(
     for name in others:
         SqliteStore.open(tmp_path / name).close()
 
-    found = checked(run, "--store", address, TAU_LIVE_RL_SPOOL=str(tmp_path / own))
+    found = checks_of(run, "--store", address, TAU_LIVE_RL_SPOOL=str(tmp_path / own))
 
     several = found["store"]["found"] if others else None
     assert several == (f"1 more in {tmp_path}: live.db" if others else None)
@@ -264,11 +264,11 @@ def test_a_spool_of_another_database_is_a_failure_with_what_sends_it(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     spool, owner, wanted = tmp_path / "one.sqlite", *(server().new_database() for _ in range(2))
-    filled_spool(spool, owner)
+    fill_spool(spool, owner)
     wanted = AWAY if is_away else wanted
 
-    found = checked(run, "--store", wanted, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
-    own = checked(run, "--store", owner, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
+    found = checks_of(run, "--store", wanted, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
+    own = checks_of(run, "--store", owner, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
 
     assert (found["state"], found["mistake"]) == ("fail", "spool-of-others")
     assert f"belongs to '{where_in(owner)}' and has 1 rollouts" in found["found"]
@@ -287,14 +287,14 @@ def test_a_spool_of_a_database_that_is_gone_is_to_be_moved_and_can_be_read(
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     address, spool = server().new_database(), tmp_path / "one.sqlite"
-    filled_spool(spool, address)
+    fill_spool(spool, address)
     name = address.partition("?")[0].rpartition("/")[2]
     with psycopg.connect(server().address("postgres"), autocommit=True) as connection:
         connection.execute(f"drop database {name} with (force)".encode())
         connection.execute(f"create database {name} template template0".encode())
     open_at(address).close()
 
-    found = checked(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
+    found = checks_of(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
     (tmp_path / "moved").mkdir()
     for file in tmp_path.glob("one.sqlite*"):
         file.rename(tmp_path / "moved" / file.name)
@@ -310,18 +310,18 @@ def test_a_spool_of_a_database_that_is_gone_is_to_be_moved_and_can_be_read(
 def test_a_spool_is_neither_made_nor_taken_by_looking(tmp_path: Path, run: Run) -> None:
     address, spool = tmp_path / "ours.address", tmp_path / "one.sqlite"
     address.write_text(AWAY)
-    missing = checked(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))
+    missing = checks_of(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))
     was_made = spool.exists()
     open_spool(spool).close()
 
-    nobodys = checked(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
+    nobodys = checks_of(run, "--store", address, TAU_LIVE_RL_SPOOL=str(spool))["spool"]
 
     assert ("spool" in missing, was_made, nobodys["state"]) == (False, False, "ok")
     with closing(open_spool(spool)) as opened:
         opened.belong_to("postgresql://tau@other/tau", id_="1")  # it is still nobody's
 
 
-def filled_spool(path: Path, owner: str) -> None:
+def fill_spool(path: Path, owner: str) -> None:
     """Make a spool of a database with one ended rollout to be sent."""
     with closing(open_at(owner)) as store, closing(open_spool(path)) as spool:
         spool.belong_to(where_in(owner), id_=store.id())

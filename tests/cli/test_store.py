@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -141,6 +142,67 @@ def test_what_may_hurt_later_is_a_warning(setting: str, found: str, run: Run) ->
     assert done.exit_code == 0
     assert json.loads(done.stdout)["worst"] == "warn"
     assert found in done.stdout
+
+
+@needs_postgres
+@pytest.mark.parametrize(
+    ("more", "problem", "todo"),
+    [
+        ("", "is empty", "make it with `tau-live store create"),
+        ("&tenant=team_b", "there is no tenant team_b", "create --store ADDRESS --tenant team_b`"),
+        ("&tenant=Team-A", "a tenant is [a-z]", "correct the address"),
+        ("&tenent=team_a", "it has no parameter 'tenent'", "tenant=NAME"),
+    ],
+)
+@pytest.mark.parametrize("command", [("store", "check"), ("doctor", "--store")])
+def test_a_store_that_is_not_there_comes_with_what_makes_it(
+    command: tuple[str, str], more: str, problem: str, todo: str, run: Run
+) -> None:
+    address = f"{server().new_database(empty=True)}{more}"
+
+    done = run(*command, address, "--json")
+
+    assert done.exit_code == 1
+    failed = [check for check in json.loads(done.stdout)["checks"] if check["state"] == "fail"]
+    assert problem in failed[0]["found"]
+    assert todo in failed[0]["advice"]
+    assert "free disk space" not in done.stdout
+
+
+@needs_postgres
+def test_an_empty_database_is_not_migrated_but_made(run: Run) -> None:
+    address = server().new_database(empty=True)
+
+    done = run("store", "migrate", address)
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "is empty: make it with `tau-live store create`" in done.stderr
+    assert run("store", "create", address).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "store check",
+        "store migrate",
+        "store cost",
+        "store create --tenant team_a",
+        "doctor --store",
+    ],
+)
+def test_without_the_client_every_command_names_the_extra(
+    command: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [*sys.modules]:
+        if name.startswith("tau_live.store.postgres."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # as if not there
+
+    done = run(*command.split(), "postgresql://tau@127.0.0.1:1/tau")
+
+    assert done.exit_code == 1
+    assert "pip install 'tau-live[postgres]'" in " ".join(done.output.split())
+    assert "internal error" not in done.output
 
 
 def test_a_database_that_cannot_be_reached_is_named(tmp_path: Path, run: Run) -> None:

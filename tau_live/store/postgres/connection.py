@@ -1,6 +1,7 @@
 """A connection to a PostgreSQL database: nested transactions, and readable errors."""
 
 import os
+import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -86,6 +87,7 @@ TODO: Mapping[str, str] = {
     "28P01": "let this user in, with the password that is expected; it resumes by itself",
     "3D000": "create the database, or name another; it resumes by itself",
     "3F000": "name a tenant that this login may use; it resumes by itself",
+    "42P01": "make its tables with `tau-live store create`; it resumes by itself",
     "42501": "grant this user what it lacks; it resumes by itself",
     "53100": "free disk space on the server; it resumes by itself",
     "53200": "give the server more memory; it resumes by itself",
@@ -94,14 +96,33 @@ TODO: Mapping[str, str] = {
 """What an operator should do, by the error."""
 
 REFUSALS: Mapping[str, str] = {
-    "too many clients": "53300",
-    "remaining connection slots": "53300",
-    "too many connections": "53300",
-    "authentication failed": "28P01",
-    "not permitted to log in": "28000",
-    'database "': "3D000",
+    "too many clients": TODO["53300"],
+    "remaining connection slots": TODO["53300"],
+    "too many connections": TODO["53300"],
+    "no password supplied": "put the password into ~/.pgpass or a service file, as for psql; it "
+    "resumes by itself",
+    "authentication failed": TODO["28P01"],
+    "not permitted to log in": TODO["28000"],
+    "no pg_hba.conf entry": "let this user in from here, in pg_hba.conf of the server; it resumes "
+    "by itself",
+    "certificate verify failed": "name the file of the authority that signed the server's "
+    "certificate with sslrootcert=FILE in the address, or renew a certificate that has expired",
+    "does not match host name": "let the address have the name that is in the server's "
+    "certificate, or get one for this name",
+    "root certificate file": "name a file of authorities that can be read with sslrootcert=FILE in "
+    "the address",
+    "does not support SSL": "turn ssl on in the server, or name another sslmode in the address",
+    "unsupported startup parameter": "leave the tenant out of the address, and let the login have "
+    "it: `alter role LOGIN set search_path = TENANT`; PgBouncer before 1.20 refuses it",
+    'database "': TODO["3D000"],
 }
-"""Errors by what a server says that refuses a connection, which comes without a code."""
+"""What to do about a refused connection, which comes without a code, by a part of its message."""
+
+CORRECT = (
+    "correct the address: its parameters are those of PostgreSQL, tenant=NAME and direct=HOST:PORT"
+)
+
+UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(\w+)"')
 
 DATA = ("21", "22", "23")
 """The classes of errors that a value causes."""
@@ -294,7 +315,10 @@ class PostgresConnection(Connection):
             raw.close()
             raise StoreUnavailableError(
                 f"store '{self.address}' cannot be used: there is no tenant {tenant}, or this "
-                "login may not use it: its owner calls `tau-live store create --tenant` and grants"
+                "login may not use it: its owner calls `tau-live store create --tenant` and grants",
+                todo=f"make it with `tau-live store create --store ADDRESS --tenant {tenant}`, and "
+                "grant this login a role of it; through PgBouncer before 1.20, give the login that "
+                f"tenant: `alter role LOGIN set search_path = {tenant}`",
             )
 
     @property
@@ -869,9 +893,10 @@ def _check_encoding(raw: "psycopg.Connection[_Row]") -> None:
     encoding = raw.info.parameter_status("server_encoding")
     if encoding not in {None, "UTF8"}:
         raw.close()
-        error = StoreUnavailableError(f"the database has the encoding {encoding}, not UTF8")
-        error.todo = "make one with `create database NAME encoding 'UTF8' template template0`"
-        raise error
+        raise StoreUnavailableError(
+            f"the database has the encoding {encoding}, not UTF8",
+            todo="make one with `create database NAME encoding 'UTF8' template template0`",
+        )
 
 
 def _set(settings: Mapping[str, str], *, is_local: bool) -> str:
@@ -938,11 +963,11 @@ def store_error(error: Exception, address: str, *, sql: str = "") -> StoreError:
         return StoreError(f"store '{address}' cannot store this: {text}")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         text = lacking(text, sql, split_tenant(address)[1] or "public")
-    unavailable = StoreUnavailableError(f"store '{address}' cannot be used: {text}")
-    code = code or next((own for part, own in REFUSALS.items() if part in text), "")
     is_lost = isinstance(error, psycopg.OperationalError) and code[:2] in {"", "08", "57"}
-    unavailable.todo = TODO.get(code, AWAY if is_lost else "")
-    return unavailable
+    todo = TODO.get(code, AWAY if is_lost else "")
+    if not code:
+        todo = next((own for part, own in REFUSALS.items() if part in text), todo)
+    return StoreUnavailableError(f"store '{address}' cannot be used: {text}", todo=todo)
 
 
 def with_mode(address: str, *, is_direct: bool = False) -> str:
@@ -969,8 +994,8 @@ def with_mode(address: str, *, is_direct: bool = False) -> str:
                 address = conninfo.make_conninfo(address, host=host, hostaddr="")
             address = conninfo.make_conninfo(address, port=port)
             parts = conninfo.conninfo_to_dict(address)
-    except (psycopg.Error, ValueError) as error:  # without the address, which may hold a secret
-        raise StoreUnavailableError("the address of the store is malformed") from error
+    except (psycopg.Error, ValueError) as error:
+        raise _address_error(error) from error
     if tenant:
         options = f"{parts.get('options') or ''} -csearch_path={tenant}".strip()
         address = conninfo.make_conninfo(address, options=options)
@@ -983,6 +1008,16 @@ def with_mode(address: str, *, is_direct: bool = False) -> str:
         if "sslrootcert" not in parts:
             added["sslrootcert"] = "system"
     return conninfo.make_conninfo(address, **added)
+
+
+def _address_error(error: Exception) -> StoreUnavailableError:
+    """Return our error for an address that is no connection string, without its secrets."""
+    unknown = UNKNOWN_PARAMETER.search(str(error))
+    what = f"it has no parameter {unknown[1]!r}" if unknown else ""
+    if isinstance(error, ValueError):  # of ours, which names a tenant, or where the server is
+        what = str(error)
+    why = f": {what}" if what else ""
+    return StoreUnavailableError(f"the address of the store is malformed{why}", todo=CORRECT)
 
 
 def readable(address: str) -> str:

@@ -236,23 +236,35 @@ def _make(connection: PostgresConnection, *, copying: bool = False, newest: bool
     try:
         if not _is_made(connection):
             if connection.read_only:
-                raise StoreVersionError(
-                    f"store '{connection.address}' is empty: run your agent with TAU_LIVE_RL=1 once"
-                )
+                raise _empty_error(connection)
             _execute_statements(connection)
         version = connection.version()
         oldest = connection.count("select oldest from schema_version")
     except psycopg.Error as error:
         raise store_error(error, connection.address) from error
     if version < 0 and not (copying and version == -schema.VERSION):
-        raise StoreVersionError(UNFINISHED.format(connection.address))
+        raise StoreVersionError(
+            UNFINISHED.format(connection.address), todo="run the same `tau-live store copy` again"
+        )
     if newest and 0 <= version < schema.VERSION:
-        raise StoreVersionError(OLDER.format(connection.address, version, schema.VERSION))
+        raise StoreVersionError(
+            OLDER.format(connection.address, version, schema.VERSION),
+            todo="run `tau-live store migrate`, as the owner of the database",
+        )
     if oldest > schema.VERSION:
         raise StoreVersionError(
             f"store '{connection.address}' has schema {version} for hosts that know {oldest}, this "
-            f"tau-live knows {schema.VERSION}: install a newer tau-live"
+            f"tau-live knows {schema.VERSION}: install a newer tau-live",
+            todo="install the tau-live that wrote it, or a newer one",
         )
+
+
+def _empty_error(connection: PostgresConnection) -> StoreVersionError:
+    return StoreVersionError(
+        f"store '{connection.address}' is empty: make it with `tau-live store create`, or run your "
+        "agent with TAU_LIVE_RL=1 once",
+        todo="make it with `tau-live store create`, as the owner of the database",
+    )
 
 
 def _execute_statements(connection: PostgresConnection) -> None:
@@ -266,18 +278,23 @@ def _execute_statements(connection: PostgresConnection) -> None:
             raise
 
 
-def migrate(connection: PostgresConnection) -> None:
-    """Migrate to the newest schema, one version after the other; make it where there is none.
+def migrate(connection: PostgresConnection) -> int:
+    """Migrate to the newest schema, one version after the other; return the version before.
 
     Each version is one transaction, but for those that make an index beside writers.
 
     Raises:
         StoreBusyError: Others kept a lock for too long, each time; what was reached is kept.
-        StoreVersionError: It is a newer version's, or that of a copy that is not whole yet.
+        StoreVersionError: It is a newer version's, or that of a copy that is not whole yet; or
+            there is none.
     """
+    if not _is_made(connection):
+        raise _empty_error(connection)
     _make(connection, newest=False)
-    for number in range(connection.version() + 1, schema.VERSION + 1):
+    before = connection.version()
+    for number in range(before + 1, schema.VERSION + 1):
         _try(connection, partial(_advance, connection, number))
+    return before
 
 
 def _try(connection: PostgresConnection, step: Callable[[], T]) -> T:

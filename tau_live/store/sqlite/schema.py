@@ -848,7 +848,9 @@ def check(connection: SqliteConnection, *, oldest: int = 0, copying: bool = Fals
     if version < 0:
         if copying and version == -SCHEMA_VERSION:
             return SCHEMA_VERSION
-        raise StoreVersionError(UNFINISHED.format(connection.address))
+        raise StoreVersionError(
+            UNFINISHED.format(connection.address), todo="run the same `tau-live store copy` again"
+        )
     if version > SCHEMA_VERSION:
         raise StoreVersionError(
             f"store '{connection.path}' has schema {version}, this tau-live knows {SCHEMA_VERSION}:"
@@ -856,8 +858,11 @@ def check(connection: SqliteConnection, *, oldest: int = 0, copying: bool = Fals
         )
     if version < oldest:
         if not blank:
-            raise StoreVersionError(OLDER.format(connection.path, version, oldest))
+            raise StoreVersionError(
+                OLDER.format(connection.path, version, oldest), todo="run `tau-live store migrate`"
+            )
         raise StoreVersionError(
-            f"store '{connection.path}' is empty: run your agent with TAU_LIVE_RL=1 once"
+            f"store '{connection.path}' is empty: run your agent with TAU_LIVE_RL=1 once",
+            todo="run your agent with TAU_LIVE_RL=1 once, or `tau-live store create`",
         )
     return version
