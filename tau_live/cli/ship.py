@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tau_live.cli.options import epilog, json_option, settings_of, store_option
-from tau_live.cli.output import print_json, print_report, progress_bar
+from tau_live.cli.output import facts_of, number, print_all, print_json, progress_bar
 from tau_live.cli.terminal import stopping
 
 
@@ -29,4 +29,16 @@ def ship(path: Path | None, *, as_json: bool) -> None:
             stop=stop,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    print_json(report) if as_json else print_report(report)
+    if as_json:
+        print_json(report)
+        return
+    print_all(
+        facts_of(
+            [
+                ("sent", number(report.shipped)),
+                ("ready to be learned from", f"{number(report.ready)} of these"),
+                ("refused by the database", number(report.refused)),
+                ("left in the spool", number(report.unsent)),
+            ]
+        )
+    )

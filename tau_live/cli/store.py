@@ -21,6 +21,7 @@ from tau_live.cli.options import (
 )
 from tau_live.cli.output import (
     number,
+    plural,
     print_all,
     print_json,
     printable,
@@ -203,13 +204,21 @@ def cost(address: Path | None, path: Path | None, *, as_json: bool) -> None:
         )
         return
     by_size = sorted(sizes, key=lambda table: -(sizes[table] or 0))
-    cells = [(table, rows[table], number(_per(sizes[table], rollouts))) for table in by_size]
-    shown = [*cells, ("all", sum(rows.values()), number(_per(total, rollouts)))]
-    print_all(table_of(("table", "rows", "bytes a rollout"), [cell for cell in shown if cell[1]]))
+    shown = [(table, rows[table], sizes[table]) for table in by_size if rows[table]]
+    cells = [
+        (table, number(count), number(bytes_), _whole(_per(bytes_, rollouts)))
+        for table, count, bytes_ in [*shown, ("all", sum(rows.values()), total)]
+    ]
+    click.echo(f"of {plural(rollouts, 'rollout')}:")
+    print_all(table_of(("table", "rows#", "bytes#", "bytes a rollout#"), cells))
 
 
 def _per(count: float | None, rollouts: int) -> float | None:
     return count / rollouts if count is not None and rollouts else None
+
+
+def _whole(count: float | None) -> str:
+    return number(None if count is None else round(count))
 
 
 @store.command(

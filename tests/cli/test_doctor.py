@@ -277,6 +277,11 @@ def test_a_spool_of_another_database_is_a_failure_with_what_sends_it(
     assert own["state"] == "ok"
     sent = run("ship", "--store", where_in(owner), "--json", TAU_LIVE_RL_SPOOL=str(spool))
     assert json.loads(sent.stdout)["shipped"] == 1, sent.stderr
+    again = run("ship", "--store", where_in(owner), TAU_LIVE_RL_SPOOL=str(spool)).stdout
+    assert [" ".join(line.split()) for line in again.splitlines()] == [
+        "sent 0", "ready to be learned from 0 of these", "refused by the database 0",
+        "left in the spool 0",
+    ]  # fmt: skip
 
 
 @needs_postgres

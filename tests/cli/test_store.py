@@ -17,6 +17,8 @@ from tests.cli.conftest import Read, Run
 from tests.cli.test_keys import undocumented
 from tests.postgres import Server, needs_postgres, server
 
+COST = "bytes a rollout"
+
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +317,14 @@ def test_a_store_says_what_a_rollout_costs_in_it(
     assert done["bytes_per_rollout"] == pytest.approx(sum(sizes) / 192)
     assert done["tables"]["decisions"]["bytes_per_rollout"] > 200  # its features alone
     assert done["log_bytes_per_rollout"] is done["processor_s_per_rollout"] is None
-    assert "decisions" in run("store", "cost", address).stdout
+    text = run("store", "cost", address).stdout
+    head, columns, *lines = text.splitlines()
+    assert (head, columns.split()) == (
+        "of 192 rollouts:",
+        ["table", "rows", "bytes", *COST.split()],
+    )
+    assert lines[-1].split()[-1] == f"{round(done['bytes_per_rollout']):,}"
+    assert "e+" not in text
 
 
 @needs_postgres
