@@ -28,7 +28,7 @@ from tau_live.core.errors import (
 from tau_live.core.memory_holds import memory_holds
 from tau_live.core.reasons import FOREIGN_DEFAULT, QUEUE_FULL, RERUNS, lost_events
 from tau_live.core.records import RewardSource
-from tau_live.core.settings import SPOOL_NAME, Learner, Settings, here, spool_of
+from tau_live.core.settings import SPOOL_SUFFIX, Learner, Settings, here, spool_of
 from tau_live.decisions.policies import check_policy
 from tau_live.decisions.prompts import PromptHistory, is_signed, prompt_history, prompt_keys
 from tau_live.learn.monitoring import monitor_figures
@@ -293,12 +293,12 @@ def _unescape(path: str) -> str:
 def _other_stores(file: Path, settings: Settings | None) -> list[Path]:
     """Return the stores that lie beside one and are no spool of it, the newest first."""
     own = {file.absolute()}
-    if address_in(file) is not None:
-        own.add(file.absolute().with_name(SPOOL_NAME))  # also if it is no longer used
     if settings is not None:
         own.add(settings.spool.absolute())
     try:
         beside = list(islice(file.absolute().parent.iterdir(), 200))
+        if address_in(file) is not None:  # spools of all addresses, also those no longer used
+            beside = [path for path in beside if not path.name.endswith(SPOOL_SUFFIX)]
         stores = [path for path in beside if path not in own and is_store(path)]
         return sorted(stores, key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:

@@ -239,13 +239,16 @@ def checks_of(run: Run, *arguments: object, **environ: str) -> dict[str, dict[st
 
 
 @pytest.mark.parametrize("others", [[], ["live.db"]])
-@pytest.mark.parametrize("own", ["spool.sqlite", "named.sqlite"])
+@pytest.mark.parametrize("own", ["store@12345678.spool.sqlite", "named.sqlite"])
 def test_the_hosts_own_spool_is_no_store_to_be_moved_away(
     own: str, others: list[str], tmp_path: Path, run: Run
 ) -> None:
     address = tmp_path / "ours.address"
     address.write_text(AWAY)
-    for name in ("spool.sqlite", own):  # the first may hold what is not sent, whatever is named now
+    for name in (
+        "store@12345678.spool.sqlite",
+        own,
+    ):  # the first may hold what is not sent, whatever is named now
         open_spool(tmp_path / name).close()
     for name in others:
         SqliteStore.open(tmp_path / name).close()
