@@ -84,8 +84,6 @@ from pg_control_system()
 """
 """The checkpoint of the control file would tell the timeline of a promoted standby too late."""
 
-MAY_LEARN = "select has_table_privilege('updates', 'insert')::integer"
-
 DATABASE = "select oid::bigint from pg_database where datname = current_database()"
 
 HISTORY_S = 60.0
@@ -190,10 +188,6 @@ class PostgresStore(Store):
     def schema(self) -> int:
         """The newest version of the schema that this process knows."""
         return schema.VERSION
-
-    def may_learn(self) -> bool:
-        """Return whether this login may store updates."""
-        return self._connection.count(MAY_LEARN) > 0
 
     def is_ahead(self) -> bool:
         """Return whether the database has a newer schema than this process knows."""

@@ -196,7 +196,7 @@ class Store(ABC):
 
     def may_learn(self) -> bool:
         """Return whether this login may store updates, which not every login of a database may."""
-        return True
+        return self._connection.may_insert("updates")
 
     def is_ahead(self) -> bool:
         """Return whether a database has a newer schema than this process knows."""
