@@ -46,6 +46,9 @@ from tau_live.rl.throttle import yield_gil
 from tau_live.store.records import RolloutCopy
 from tau_live.store.roles import Batch, Store
 
+FORGOTTEN = "arrived_forgotten"
+"""Counts copies of rollouts that had been deleted."""
+
 KNOWN_LIMIT = 20_000
 NEWEST = 32
 """How many attempts of a rollout are read for an event; all if it belongs to none of them."""
@@ -150,6 +153,8 @@ class Collector:
         """Store copies of rollouts from another store, inside the caller's transaction.
 
         A rollout that comes too late is stored and counted like any other, and never learned from.
+        One that was deleted here does not come back: of its copy only rewards are stored, those
+        that it got since then.
 
         Args:
             copies: The copies.
@@ -158,12 +163,15 @@ class Collector:
         """
         self._finished = self._ready = 0
         moved_on_at = cache(self._moved_on_at)
-        with self._store.batch([copy.rollout_id for copy in copies]) as self._batch:
-            for copy in copies:
+        ids = [copy.rollout_id for copy in copies]
+        with self._store.batch(ids) as self._batch:
+            forgotten = self._batch.forgotten(ids)
+            for each in copies:
+                copy = self._without_forgotten(each, forgotten, ahead_s=ahead_s)
                 ended_at = self._newly_ended_at(copy)
                 is_late = ended_at is not None and (
                     now - (ended_at + ahead_s) > self._stale_s
-                    or any(moved_on_at(each.point) > ended_at + ahead_s for each in copy.decisions)
+                    or any(moved_on_at(own.point) > ended_at + ahead_s for own in copy.decisions)
                 )
                 if self._batch.take_in(self._redirect(copy)):
                     if is_late:
@@ -172,6 +180,18 @@ class Collector:
                     self._settle_late(copy.rollout_id, now=now)
                 yield_gil()
         return Applied(self._finished, self._ready)
+
+    def _without_forgotten(
+        self, copy: RolloutCopy, forgotten: Mapping[str, float], *, ahead_s: float
+    ) -> RolloutCopy:
+        """Return a copy without what was deleted here with its rollout."""
+        gone_at = forgotten.get(copy.rollout_id)
+        if gone_at is None:
+            return copy
+        if copy.rollout is not None:
+            self._batch.count(FORGOTTEN)
+        rewards = [reward for reward in copy.rewards if reward.at + ahead_s > gone_at]
+        return copy._replace(rollout=None, rewards=rewards)
 
     def _newly_ended_at(self, copy: RolloutCopy) -> float | None:
         """Return when a rollout ended, if its end is new here and may still be learned from."""

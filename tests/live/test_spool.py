@@ -50,6 +50,14 @@ print(tau_live.flush(flush_s), flush=True)
 sys.stdin.read()
 """
 
+REWARD = """
+import sys
+import tau_live
+
+tau_live.reward(0.5, run=sys.argv[1], name="late")
+print(tau_live.flush(30.0))
+"""
+
 
 SHIP = """
 import runpy, sys
@@ -374,6 +382,38 @@ def test_what_was_spooled_for_too_long_is_kept_and_never_learned_from(
     assert "arrived_late" in words, words
     assert verified.returncode == 0, verified.stdout
     assert "too long after its end" in why, why
+
+
+def test_what_was_forgotten_comes_back_neither_by_a_late_reward_nor_after_a_failover(
+    home: Path, own: Server
+) -> None:
+    address = own.new_database()
+    host = Host(home, address)
+    with host.agent("a", 4.0, 30.0) as agent:
+        runs, _ = agent.runs()
+    gone = [str(run[0]) for run in runs[:2]]
+    forgotten = [host.cli("forget", id_, "--reason", "gdpr").returncode for id_ in gone]
+    rewarded = host.run("-c", REWARD, gone[0])
+    shipped = host.cli("ship")
+    with closing(open_at(address)) as hub:
+        different = differences(hub, runs[2:])
+        late = [(each.name, each.value) for each in hub.rewards.rewards(gone[0])]
+        counts = hub.counters.counts()
+    own.back_up()
+    own.fail_over()
+    again = host.cli("ship")
+    with closing(open_at(address)) as hub:
+        different_again = differences(hub, runs[2:])
+        exported = [row for row in hub.export() if row.get("rollout_id") in gone]
+    words, verified = host.cli("status", "--all").stdout, host.cli("verify")
+
+    assert len(runs) > 2
+    assert (forgotten, rewarded.stdout, shipped.returncode) == ([0, 0], "True\n", 0)
+    assert (different, late, counts["arrived_forgotten"]) == ([], [("late", 0.5)], 1)
+    assert (again.returncode, different_again) == (0, [])
+    assert [row["table"] for row in exported] == ["rewards"]
+    assert "arrived_forgotten" in words, words
+    assert verified.returncode == 0, verified.stdout
 
 
 def stored_in(address: str) -> int:

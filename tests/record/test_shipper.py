@@ -14,20 +14,22 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tau_live.core import events as ev
-from tau_live.core.records import Reason, RolloutQuery
+from tau_live.core.records import Reason, RolloutQuery, Trial, rollout_id_of
 from tau_live.core.settings import InferReward, Settings
 from tau_live.learn.promotion.promoter import Promoter
 from tau_live.record.collector import Collector
 from tau_live.record.shipper import Shipped, Shipper
 from tau_live.runtime.build import hub_collector
 from tau_live.runtime.builtin_plugins import load_plugins
+from tau_live.store import copying
 from tau_live.store.opening import open_at, open_spool
+from tau_live.store.retention import ExportRow
 from tau_live.store.roles import Spool, Store
 from tau_live.store.sealing import SEALED
 from tests.contracts.making import policy, update
 from tests.faults import arming
 from tests.postgres import needs_postgres, server
-from tests.streams import ByReward, collector_of, event, opened, stamped, streams
+from tests.streams import HOST, ByReward, collector_of, event, opened, stamped, streams
 
 PLACES = {"ready_seq"}
 """What the hub gives by the order of arrival there."""
@@ -389,3 +391,124 @@ def test_what_is_late_is_evidence_once(address: Callable[[], str | None]) -> Non
         assert tally["seen"] == 9.0
         assert ready_runs(hub) == []
         assert hub.counters.counts()["left_out_arrived_late"] == 9
+
+
+def gone_from(hub: Store) -> list[str]:
+    """Return the ids that a database keeps because their rollouts were deleted."""
+    rows = hub.connection.rows(
+        "select rollout_id from ids where forgotten_at is not null order by rollout_id"
+    )
+    return [row["rollout_id"] for row in rows]
+
+
+def last_place(hub: Store) -> int:
+    return hub.connection.count("select value from sequences where name = 'ready'")
+
+
+@needs_postgres
+def test_a_late_reward_does_not_bring_back_what_was_forgotten() -> None:
+    gone = rollout_id_of(HOST, "gone")
+    with spool_and_hub(server().new_database()) as (spool, hub):
+        collector = into_spool(spool)
+        record(collector, spool, [*ended("gone", ago_s=50.0), *ended("kept", ago_s=50.0)])
+        ship_all(spool, hub)
+        hub.retention.forget([gone])
+        late = [reward_for(run, 2.0, key="late") for run in ("gone", "kept")]
+        record(collector, spool, [replace(one, at=one.at + 5.0) for one in late])
+        again = ship(spool, hub)
+
+        assert (again.copies, again.ready, again.refused) == (2, 0, 0)
+        assert ship(spool, hub).copies == 0
+        assert totals(hub) == {"kept": 3.0}
+        assert (ready_runs(hub), last_place(hub)) == (["kept"], 2)
+        assert [reward.value for reward in hub.rewards.rewards(gone)] == [2.0]
+        assert hub.counters.counts() == {"arrived_forgotten": 1}
+        assert gone_from(hub) == [gone]
+        assert [*hub.seals.changed_rows(SEALED), *hub.seals.contradictions()] == []
+
+
+def learn_all(hub: Store) -> None:
+    """Let all that is ready be learned from, and counted by the trial."""
+    hub.policies.add_update(update(hub.rewards.became_ready()), None)
+    hub.trials.save(Trial(point="model", watermark=1_000, revision=1))
+
+
+@needs_postgres
+def test_a_failover_does_not_bring_back_what_retention_deleted_until_it_is_restored() -> None:
+    archived: list[ExportRow] = []
+    with spool_and_hub(server().new_database()) as (spool, hub):
+        collector = into_spool(spool)
+        record(collector, spool, [*ended("one", ago_s=50.0), *ended("two", ago_s=50.0)])
+        ship_all(spool, hub)
+        before = rows(hub)
+        learn_all(hub)
+        swept = hub.retention.sweep(before=1e12, limit=9, archive=archived.extend).gone
+        record(collector, spool, ended("three", ago_s=50.0))
+        send_again(spool)
+        again = ship(spool, hub)
+        left, kept, counts = totals(hub), gone_from(hub), hub.counters.counts()
+        hub.restore(archived)
+        restored = gone_from(hub)
+        spool.note_heard(3.0, history="third")
+        record(collector, spool, [reward_for("one", 2.0, key="late")])
+        ship_all(spool, hub)
+
+        assert (swept, again.copies, again.ready, left) == (2, 3, 1, {"three": 1.0})
+        assert kept == sorted(rollout_id_of(HOST, run) for run in ("one", "two"))
+        assert counts == hub.counters.counts() == {"arrived_forgotten": 2}
+        assert restored == []
+        assert totals(hub) == {"one": 3.0, "two": 1.0, "three": 1.0}
+        assert {*before} - {*rows(hub)} == {row for row in before if "'total_reward': 1.0" in row
+                                            and "'run_id': 'one'" in row}  # fmt: skip
+        assert ready_runs(hub) == ["one", "two", "three"]
+
+
+@needs_postgres
+def test_what_is_copied_into_a_database_that_forgot_it_is_as_any_other() -> None:
+    with spool_and_hub(server().new_database()) as (spool, hub):
+        collector = into_spool(spool)
+        record(collector, spool, ended("one", ago_s=50.0))
+        ship_all(spool, hub)
+        hub.retention.forget([rollout_id_of(HOST, "one")])
+        forgotten = gone_from(hub)
+        copying.copy(spool, hub, tell=lambda _table, _count: None)
+        send_again(spool)
+        ship_all(spool, hub)
+
+        assert (len(forgotten), gone_from(hub)) == (1, [])
+        assert rows(hub) == rows(spool)
+        assert not hub.counters.counts().get("arrived_forgotten")
+
+
+@needs_postgres
+def test_the_ids_that_a_database_locks_go_with_what_they_are_of() -> None:
+    month = "update ids set forgotten_at = forgotten_at - 31 * 86400"
+    with spool_and_hub(server().new_database()) as (_, hub):
+        collector = collector_of(hub)
+
+        def store_and_delete(run: str) -> None:
+            record(
+                collector, hub,
+                [
+                    event(ev.RunStart, run=run, aliases=(f"{run}-alias",), parent_run_id="never"),
+                    event(ev.ModelEnd, run=run, response_id=f"{run}-response"),
+                    event(ev.RunEnd, run=run, status=ev.Status.OK),
+                    event(ev.Reward, run=f"{run}-never", value=1.0),
+                ],
+            )  # fmt: skip
+            hub.retention.sweep(before=1e12, limit=9)
+            hub.retention.sweep_rewards(before=1e12, limit=9)
+
+        for number in range(4):
+            store_and_delete(f"old-{number}")
+        old = hub.connection.count("select count(*) from ids"), len(gone_from(hub))
+        hub.connection.change(month)
+        left = []
+        for number in range(3):
+            store_and_delete(f"new-{number}")
+            left.append(len(gone_from(hub)))
+
+        assert old == (4, 4)
+        assert left == [3, 2, 3]  # each that is deleted takes two old ones with it
+        assert gone_from(hub) == sorted(rollout_id_of(HOST, f"new-{number}") for number in range(3))
+        assert hub.connection.count("select count(*) from ids") == 3

@@ -6,7 +6,7 @@ turn, in the same flush as the commit: so no client and no network lies between 
 giving the turn away. The rows before them are sent in that flush, too, unless more is to be read.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -49,6 +49,11 @@ SEALED_COLUMNS = (
 LATER = 2**62
 """The ``ready_seq`` of a rollout until its batch is written: beyond all that were given."""
 
+FORGOTTEN = """
+select rollout_id, forgotten_at from ids
+where rollout_id = any (%b::text[]) and coalesce(forgotten_at, 0) > 0
+"""
+
 ADD_DECISION = INSERT_DECISION.partition("on conflict")[0]
 """Nobody else can have added it: its rollout is locked."""
 
@@ -62,6 +67,11 @@ class PostgresBatch(Batch):
     def __init__(self, connection: PostgresConnection, ids: Collection[str] = ()) -> None:
         self._ready: dict[str, RolloutState] = {}
         super().__init__(connection, ids)
+
+    def forgotten(self, ids: Iterable[str]) -> dict[str, float]:
+        """Return when those rollouts of ``ids`` were deleted that were; see ``Batch.forgotten``."""
+        rows = self._connection.rows_bound(FORGOTTEN, ([*ids],))
+        return {row["rollout_id"]: row["forgotten_at"] for row in rows}
 
     def _next_ready(self, state: RolloutState) -> int:
         if not self._connection.is_beside:

@@ -140,7 +140,7 @@ NUMBERS: Mapping[str, str] = {
 """The column that numbers the rows of a table."""
 
 HOLD = """
-insert into ids select unnest(%b::text[]) on conflict (rollout_id)
+insert into ids (rollout_id) select unnest(%b::text[]) on conflict (rollout_id)
 do update set rollout_id = excluded.rollout_id where false
 """
 """Locks the row of each id, which is made where there is none; no row is written anew."""

@@ -26,7 +26,8 @@ The join comes after the limit, or a server that expects few rows sorts the whol
 
 KEEP = """
 with made as (
-    insert into ids select unnest(%b::text[]) on conflict do nothing returning rollout_id
+    insert into ids (rollout_id) select unnest(%b::text[]) on conflict do nothing
+    returning rollout_id
 )
 select rollout_id from made union all
 select * from (

@@ -29,7 +29,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
     OPERATOR: {
         "insert": f"in_service trials gate gate_log audit pauses {_PROMPTS}",
         "update": f"in_service trials gate revisions {_PROMPTS}",
-        "delete": f"pauses lessons rollouts decisions sequences checkpoints seals {_RECORDED}",
+        "delete": f"pauses lessons rollouts decisions sequences checkpoints seals ids {_RECORDED}",
     },
     READER: {},
 }

@@ -136,6 +136,12 @@ def number_rows() -> str:
     """
 
 
+FORGOTTEN_S = 30 * 86_400
+"""How long the id of a deleted rollout is kept, so that no spool brings it back.
+
+A spool keeps what it has sent for minutes, and what it could not send is learned from for a day.
+"""
+
 OF_ROLLOUTS = (
     *("attempts", "recorded_spans", "decisions", "arms", "ready_points", "awaiting", "names"),
     *("queue", "queue_times"),
@@ -171,7 +177,12 @@ VERSIONED: Sequence[str] = (
 OWN: Sequence[str] = (
     *SEALS,
     "create table turns ()",  # without rows; what it is for: ``connection.LOCKS``
-    'create table ids (rollout_id text collate "C" primary key)',
+    """
+    create table ids (
+        rollout_id text collate "C" primary key, forgotten_at double precision
+    )
+    """,
+    "create index ids_forgotten on ids (forgotten_at) where forgotten_at is not null",
     """
     create table checkpoints (
         run_id text collate "C" not null, name text collate "C" not null, content bytea not null,
@@ -208,6 +219,9 @@ OWN: Sequence[str] = (
             insert into status_shards as known
             select status, pg_backend_pid() % 64, count(*) from added group by status
             on conflict (status, shard) do update set total = known.total + excluded.total;
+            update ids set forgotten_at = null
+            where rollout_id = any (array(select rollout_id from added))
+            and coalesce(forgotten_at, 0) > 0;  -- not by the index of all that are forgotten
         elsif tg_op = 'DELETE' then
             insert into status_shards as known
             select status, pg_backend_pid() % 64, -count(*) from removed group by status
@@ -237,7 +251,21 @@ OWN: Sequence[str] = (
     """,
     f"""
     create function forget_rollouts() returns trigger language plpgsql as $$
+    declare
+        now_s float8 := extract(epoch from clock_timestamp());
+        others text[];
     begin
+        insert into ids (rollout_id, forgotten_at) select rollout_id, now_s from removed
+        on conflict (rollout_id) do update set forgotten_at = excluded.forgotten_at;
+        delete from ids where rollout_id = any (array(
+            select rollout_id from ids where forgotten_at < now_s - {FORGOTTEN_S}
+            order by forgotten_at limit (select 2 * count(*) from removed)
+        ));
+        select array_agg(named.id) into others from (
+            select parent_id as id from removed union all
+            select name_id from removed join names on rollout_seq = removed.seq
+        ) as named;
+        delete from ids where rollout_id = any (others) and forgotten_at is null;
         {
         " ".join(
             f"delete from {table} using removed where rollout_seq = removed.seq;"

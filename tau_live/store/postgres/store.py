@@ -1,7 +1,7 @@
 """A store in a PostgreSQL database, which processes of many machines share."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -59,8 +59,13 @@ order by relname
 """
 
 
+RELEASE = "delete from ids where rollout_id = any (%b::text[]) and forgotten_at is null"
+
+
 class PostgresRetention(Retention):
     """Retention in a database, whose server gives space back by itself."""
+
+    _connection: PostgresConnection
 
     def size(self) -> Size:
         """Return the size of the store; takes the same time whatever it is."""
@@ -69,6 +74,10 @@ class PostgresRetention(Retention):
             used_bytes=self._connection.count(SIZE),
             free_bytes=0,
         )
+
+    def _release(self, ids: Sequence[str]) -> None:
+        """Delete the locks of ids, but those that say when a rollout was deleted."""
+        self._connection.run_bound(RELEASE, ([*ids],))
 
 
 MAY_ASK = """

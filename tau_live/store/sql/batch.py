@@ -281,6 +281,14 @@ class Batch(AbstractContextManager["Batch"]):
         kinds = {self.add_reward(reward) for reward in copy.rewards}
         return changed or not kinds.isdisjoint({"new", "replaced"})
 
+    def forgotten(self, ids: Iterable[str]) -> dict[str, float]:  # noqa: ARG002  # a file keeps none
+        """Return when those rollouts of ``ids`` were deleted that were, in epoch seconds.
+
+        Only what others have copies of keeps that, a database: for 30 days, or until the rollout
+        is stored again.
+        """
+        return {}
+
     def _take_rows(self, state: RolloutState, copy: RolloutCopy) -> None:
         """Add the rows of a copy that are not here to its rollout."""
         if state.seq:

@@ -82,6 +82,10 @@ from rewards where at >= :at and at < :before and (at > :at or seq > :seq)
 order by at, seq limit :look
 """
 
+REWARDED = """
+select distinct rollout_id from rewards where seq in (select value from json_each(?))
+"""
+
 
 class Retention(ABC):
     """Retention: deletes rollouts and rewards.
@@ -144,6 +148,7 @@ class Retention(ABC):
         if not seqs:
             return Swept(0, None, place)
         with self._connection.begin(), _prune(self._seals):
+            ids = self._connection.rows(REWARDED, (json_of(seqs),))
             gone = self._connection.change(
                 """
                 delete from rewards where seq in (select value from json_each(?)) and not exists (
@@ -152,6 +157,7 @@ class Retention(ABC):
                 """,
                 (json_of(seqs),),
             )
+            self._release([row["rollout_id"] for row in ids])
         return Swept(gone, until, place)
 
     def forget(self, ids: Sequence[str]) -> int:
@@ -171,7 +177,11 @@ class Retention(ABC):
             delete_rollouts(self._connection, self._seals, rows)
             with _prune(self._seals):
                 self._connection.change_many(DELETE_REWARDS, [(id_,) for id_ in ids])
+            self._release(ids)
         return len(rows)
+
+    def _release(self, ids: Sequence[str]) -> None:  # noqa: B027  # a file locks none
+        """Delete the locks of ids without a rollout."""
 
     def count(self, *, before: float, limit: int) -> int:
         """Return how many rollouts ``sweep`` would delete, counted up to ``limit``."""
