@@ -167,13 +167,13 @@ class Collector:
         with self._store.batch(ids) as self._batch:
             forgotten = self._batch.forgotten(ids)
             for each in copies:
-                copy = self._without_forgotten(each, forgotten, ahead_s=ahead_s)
+                copy = self._redirect(self._without_forgotten(each, forgotten, ahead_s=ahead_s))
                 ended_at = self._newly_ended_at(copy)
                 is_late = ended_at is not None and (
                     now - (ended_at + ahead_s) > self._stale_s
                     or any(moved_on_at(own.point) > ended_at + ahead_s for own in copy.decisions)
                 )
-                if self._batch.take_in(self._redirect(copy)):
+                if self._batch.take_in(copy):
                     if is_late:
                         self._batch.leave_out(copy.rollout_id, WhyNot.ARRIVED_LATE)
                     self._finished += copy.rollout is not None

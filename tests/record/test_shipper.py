@@ -338,6 +338,23 @@ def test_what_arrived_in_time_may_become_ready_whenever_its_reward_comes(
 
 
 @pytest.mark.parametrize("address", HUBS)
+def test_a_reward_for_another_id_of_a_run_that_left_the_spool_counts(
+    address: Callable[[], str | None],
+) -> None:
+    begins = event(ev.RunStart, run="one", aliases=("other",))
+    with spool_and_hub(address()) as (spool, hub):
+        collector = into_spool(spool)
+        record(collector, spool, stamped([begins, *some_runs()[1:3], some_runs()[4]]))
+        ship_all(spool, hub)
+        spool.forget_sent(before=1e12)
+        record(into_spool(spool), spool, [reward_for("other", 1.0)])
+        ship_all(spool, hub)
+
+        assert totals(hub) == {"one": 1.0}
+        assert ready_runs(hub) == ["one"]
+
+
+@pytest.mark.parametrize("address", HUBS)
 def test_a_host_whose_clock_is_wrong_is_no_late_one(address: Callable[[], str | None]) -> None:
     with spool_and_hub(address()) as (spool, hub):
         record(into_spool(spool), spool, ended("here", ago_s=50.0))
