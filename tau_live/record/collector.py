@@ -153,8 +153,8 @@ class Collector:
         """Store copies of rollouts from another store, inside the caller's transaction.
 
         A rollout that comes too late is stored and counted like any other, and never learned from.
-        One that was deleted here does not come back: of its copy only rewards are stored, those
-        that it got since then.
+        One that was deleted here after its start does not come back: of its copy only rewards
+        are stored, those that it got since then.
 
         Args:
             copies: The copies.
@@ -189,6 +189,8 @@ class Collector:
         if gone_at is None:
             return copy
         if copy.rollout is not None:
+            if (copy.rollout.started_at or 0.0) + ahead_s > gone_at:
+                return copy  # another run with the id of the one that was deleted
             self._batch.count(FORGOTTEN)
         rewards = [reward for reward in copy.rewards if reward.at + ahead_s > gone_at]
         return copy._replace(rollout=None, rewards=rewards)

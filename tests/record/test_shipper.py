@@ -444,6 +444,20 @@ def test_a_late_reward_does_not_bring_back_what_was_forgotten() -> None:
         assert [*hub.seals.changed_rows(SEALED), *hub.seals.contradictions()] == []
 
 
+@needs_postgres
+def test_a_run_that_began_after_one_of_its_id_was_deleted_is_stored() -> None:
+    with spool_and_hub(server().new_database()) as (spool, hub):
+        record(into_spool(spool), spool, ended("daily", ago_s=50.0))
+        ship_all(spool, hub)
+        hub.retention.forget([rollout_id_of(HOST, "daily")])
+        spool.forget_sent(before=1e12)
+        record(into_spool(spool), spool, ended("daily", ago_s=-5.0))
+        ship_all(spool, hub)
+
+        assert (ready_runs(hub), totals(hub)) == (["daily"], {"daily": 1.0})
+        assert (gone_from(hub), hub.counters.counts()) == ([], {})
+
+
 def learn_all(hub: Store) -> None:
     """Let all that is ready be learned from, and counted by the trial."""
     hub.policies.add_update(update(hub.rewards.became_ready()), None)
