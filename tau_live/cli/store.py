@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tau_live.cli.doctor import print_checks
-from tau_live.cli.doctor_mistakes import FAIL, OK, WARN, Check
+from tau_live.cli.doctor_mistakes import FAIL, OK, WARN, Check, mistake
 from tau_live.cli.doctor_store import access_checks
 from tau_live.cli.options import (
     StoreType,
@@ -162,7 +162,8 @@ def _learning(settings: Settings) -> Iterator[Check]:
     with suppress(StoreError), closing(open_at(settings.store, read_only=True)) as given:
         if not given.may_learn():
             found = "this login may not learn: an agent leaves it to others, and records"
-            yield Check("learning", WARN, found, MAY_NOT_LEARN)
+            doubt = mistake("server-doubtful", found, advice=MAY_NOT_LEARN)
+            yield doubt._replace(check="learning")
 
 
 @store.command("cost", epilog=epilog("store cost", "tau-live store cost --json"))

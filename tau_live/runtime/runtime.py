@@ -189,6 +189,7 @@ class Runtime:
         if self._hub is not None:
             self._decider.permitted_until = float("-inf")  # until the hub is heard
         self._spool_full = False
+        self._failures_in_a_row = 0  # of the thread that learns to reach a database
         self._recorder: Recorder | None = None
         self._pricer = Pricer(settings.prices, known=settings.known_prices)
         self._writer = Writer(
@@ -735,6 +736,7 @@ class Runtime:
 
     def _advance_trials(self, store: Store) -> None:
         """Count the outcomes of assigned rollouts, and take over a changed trial."""
+        self._failures_in_a_row = 0
         promoter = Promoter(store, self._placed, holder=self._owner)
         if promoter.advance(now=time.time()):
             self._service.take_over(store)
@@ -744,14 +746,15 @@ class Runtime:
         trouble = self._writer.trouble
         if self._hub is not None and isinstance(error, StoreUnavailableError):
             return  # the hub says when it is away
-        # a server may have a connection for one thread, and none for another
-        shares = address_in(self._placed.store) is not None
         if trouble.lacks_room(error):
             trouble.record_learner_failure(error)
-        elif isinstance(error, StoreUnavailableError) and (
-            shares or not trouble.is_only_here(error)
-        ):
+        elif isinstance(error, StoreUnavailableError) and not trouble.is_only_here(error):
             trouble.log(error)
+        elif isinstance(error, StoreUnavailableError) and address_in(self._placed.store):
+            # The server may have no connection for this thread; one that it ended is made anew.
+            self._failures_in_a_row += 1
+            if self._failures_in_a_row >= self._placed.max_failure_streak:
+                trouble.log(error)
         else:
             self._guard.record_failure(Kind.UPDATE, error)
 

@@ -214,7 +214,7 @@ def restarted(server: Server, address: str) -> Iterator[None]:
 CASES = [
     pytest.param(read_only, "primary", id="read-only"),
     pytest.param(out_of_connections, "max_connections", id="out of connections"),
-    pytest.param(wrong_version, "TAU_LIVE_RL_STORE", id="wrong version"),
+    pytest.param(wrong_version, "a newer one", id="wrong version"),
     pytest.param(full_disk, "disk", id="disk full"),
     pytest.param(restarted, "start the server", id="restarted"),
 ]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ def running(
 ) -> Iterator[Hub]:
     hub = Hub(
         open_hub=open_hub,
-        open_spool=partial(open_spool, spool),
+        open_spool=lambda _: open_spool(spool),
         collector_of=lambda store: collector_of(store, owner=None),
         gate=GateKeeper(limit=3, who="me"),
         owner="here:1:1",

@@ -91,7 +91,8 @@ TODO: Mapping[str, str] = {
     "42501": "grant this user what it lacks; it resumes by itself",
     "53100": "free disk space on the server; it resumes by itself",
     "53200": "give the server more memory; it resumes by itself",
-    "53300": "raise max_connections of the server: an agent has two; it resumes by itself",
+    "53300": "raise max_connections of the server: an agent has two, and a third if it learns; it "
+    "resumes by itself",
 }
 """What an operator should do, by the error."""
 
