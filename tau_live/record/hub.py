@@ -149,13 +149,13 @@ class Hub:
         """Start the thread."""
         self._thread.start()
 
-    def flush(self, timeout_s: float) -> bool:
-        """Send every rollout that has ended; ``False`` if the hub is away or it took longer."""
+    def flush(self, timeout_s: float) -> bool | None:
+        """Send every rollout that has ended; ``None`` if the hub is away, else whether it did."""
         return self._request(None, timeout_s)
 
     def read(self, reader: Callable[[Store], None], timeout_s: float) -> bool:
         """Call a reader of the hub in the thread; ``False`` if that is not done in time."""
-        return self._request(reader, timeout_s)
+        return bool(self._request(reader, timeout_s))
 
     def stop(self, timeout_s: float) -> None:
         """Begin to ``close``, without waiting for it."""
@@ -170,7 +170,7 @@ class Hub:
             return True
         return self._over.wait(timeout_s)
 
-    def _request(self, reader: Callable[[Store], None] | None, timeout_s: float) -> bool:
+    def _request(self, reader: Callable[[Store], None] | None, timeout_s: float) -> bool | None:
         if self._thread.ident is None or self._over.is_set:
             return False
         done = Latch()
@@ -178,12 +178,14 @@ class Hub:
         until = time.monotonic() + timeout_s
         self._requests.append(request)
         self._wake.set()
+        is_away = False
         while not done.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until or self.is_away or self._ship_failed:
+            is_away = self.is_away
+            if time.monotonic() >= until or is_away or self._ship_failed:
                 break
         with suppress(ValueError):  # or it would hurry a host that returns, for nobody
             self._requests.remove(request)
-        return done.is_set
+        return True if done.is_set else None if is_away else False
 
     def _loop(self) -> None:
         try:

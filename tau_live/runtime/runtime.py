@@ -416,8 +416,9 @@ class Runtime:
             while self._inbox.flush(left, hopeless=self._writer.gives_up):
                 left = max(0.0, until - time.monotonic())
                 if not self._writer.kept_back:  # else its events have to be stored as well
-                    if self._hub is not None and not self._hub.flush(left):
-                        return self._hub.is_away and self._gate.passes  # what is here is safe
+                    sent = True if self._hub is None else self._hub.flush(left)
+                    if not sent:
+                        return sent is None and self._gate.passes  # what is here is safe
                     left = max(0.0, until - time.monotonic())
                     return self._updater.run_due(left) and self._gate.passes
             return False

@@ -53,7 +53,7 @@ def test_who_has_ceased_to_wait_hurries_no_host_that_returns(tmp_path: Path) -> 
     with running(away, tmp_path / "spool.sqlite") as hub:
         sent = hub.flush(0.5)
 
-        assert (sent, hub._requests) == (False, [])
+        assert (sent, hub._requests) == (None, [])
 
 
 @pytest.mark.slow
