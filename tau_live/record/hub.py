@@ -171,14 +171,14 @@ class Hub:
         return self._over.wait(timeout_s)
 
     def _request(self, reader: Callable[[Store], None] | None, timeout_s: float) -> bool | None:
+        is_away = self.is_away
         if self._thread.ident is None or self._over.is_set:
-            return False
+            return None if is_away else False
         done = Latch()
         request = reader, done
         until = time.monotonic() + timeout_s
         self._requests.append(request)
         self._wake.set()
-        is_away = False
         while not done.wait(min(TICK_S, max(0.0, until - time.monotonic()))):
             is_away = self.is_away
             if time.monotonic() >= until or is_away or self._ship_failed:
