@@ -59,12 +59,13 @@ class Fleet:
         each = math.ceil(hosts / processes)
         for first in range(0, hosts, each):
             log = stack.enter_context((self._folder / f"log-{first}").open("w"))
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.proof.hosts_play", self.address, str(self._folder),
-                 str(first), str(min(each, hosts - first))],
-                env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "tests.proof.hosts_play", self.address,
+                     str(self._folder), str(first), str(min(each, hosts - first))],
+                    env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                )
             )  # fmt: skip
-            stack.callback(process.wait)
             stack.callback(process.kill)
             self._processes.append(process)
         self.hosts = sum(self._answers())
